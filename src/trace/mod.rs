@@ -1,0 +1,1 @@
+//! Records: traces of passes, observations, flows; and their CSV.
