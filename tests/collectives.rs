@@ -16,7 +16,8 @@ fn shape(protocol: Protocol, channels: u32, bytes: u64, chunk_bytes: u64) -> Ker
     KernelShape {
         protocol,
         threads: 64,
-        block_threads: 64,
+        broadcast_threads: 32,
+        block_threads: 96,
         slice_steps: if ring_simple { 2 } else { 1 },
         chunk_steps: if ring_simple { 4 } else { 1 },
         slice_bytes_min: 32,

@@ -229,8 +229,10 @@ pub struct Part {
 pub struct KernelShape {
     /// LL, LL128 or Simple.
     pub protocol: Protocol,
-    /// Threads that move data.
+    /// Threads that move data; in a tree those that reduce upwards.
     pub threads: u32,
+    /// Threads that broadcast downwards in a tree, at the same time.
+    pub broadcast_threads: u32,
     /// Threads of the block.
     pub block_threads: u32,
     /// Steps of a connection's buffer that one slice takes (of 8).

@@ -2,7 +2,7 @@
 //! the root and down again. Reduction and broadcast run at once in two groups
 //! of warps of one block (runTreeSplit), except at the root.
 
-use super::{Block, Engine, KernelShape, Protocol, Schedule, StepBuilder};
+use super::{Block, Engine, KernelShape, Schedule, StepBuilder};
 
 /// Chain all-reduce of `bytes` in place. `order[0]` is the root; each rank's
 /// child is the next in `order`.
@@ -18,14 +18,17 @@ pub fn all_reduce(order: &[usize], bytes: u64, shape: &KernelShape) -> Schedule 
             let parent = position.checked_sub(1);
             let roles: Vec<(Vec<u32>, Vec<u32>, bool, bool, u32)> = match parent {
                 // The root receives, reduces, stores and sends down in one primitive.
-                None => vec![(from_child.into_iter().collect(), to_child.into_iter().collect(), true, true, shape.threads)],
-                Some(parent) => {
-                    let (reduce, broadcast) = split_threads(shape.protocol, shape.threads);
-                    vec![
-                        (from_child.into_iter().collect(), vec![up[parent]], true, false, reduce),
-                        (vec![down[parent]], to_child.into_iter().collect(), false, true, broadcast),
-                    ]
-                }
+                None => vec![(
+                    from_child.into_iter().collect(),
+                    to_child.into_iter().collect(),
+                    true,
+                    true,
+                    shape.threads + shape.broadcast_threads,
+                )],
+                Some(parent) => vec![
+                    (from_child.into_iter().collect(), vec![up[parent]], true, false, shape.threads),
+                    (vec![down[parent]], to_child.into_iter().collect(), false, true, shape.broadcast_threads),
+                ],
             };
             for (receive, send, own, store, threads) in roles {
                 let mut builder = StepBuilder { schedule: &mut schedule, steps: Vec::new() };
@@ -63,17 +66,4 @@ fn chunks(
         }
         done += bytes;
     }
-}
-
-/// Threads of the reducing and of the broadcasting warps: 70 % and 30 % for LL
-/// and LL128, half each for Simple (64 more for the reduction from 256 up);
-/// all_reduce.h, runTreeSplit.
-fn split_threads(protocol: Protocol, threads: u32) -> (u32, u32) {
-    let warps = threads / 32;
-    let reduce = match protocol {
-        Protocol::Simple => (threads / 2).div_ceil(32) * 32 + if threads >= 256 { 64 } else { 0 },
-        _ => (warps * 7 / 10) * 32,
-    };
-    let reduce = reduce.clamp(32, threads.saturating_sub(32).max(32));
-    (reduce, threads.saturating_sub(reduce).max(32))
 }

@@ -1,1 +1,3 @@
-//! To be written.
+//! What operations and protocol steps cost, from a machine's constants.
+
+pub mod protocol;
