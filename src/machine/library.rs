@@ -21,9 +21,7 @@ macro_rules! embedded {
 }
 
 /// Id and text of the embedded machines, the default first.
-pub const EMBEDDED: &[(&str, &str)] = &embedded![
-    "8x-rtx-pro-6000-server",
-];
+pub const EMBEDDED: &[(&str, &str)] = &embedded!["8x-rtx-pro-6000-server",];
 
 const KINDS: &str = include_str!("../../topologies/gpu-kinds.toml");
 

@@ -320,10 +320,7 @@ fn read_kind(origin: Origin, id: &Spanned<String>, raw: &RawKind, library: &BTre
     }
     let mut kind = GpuKind {
         name: raw.name.clone().or(base.map(|b| b.name.clone())).ok_or_else(|| missing("name"))?,
-        compute_capability: raw
-            .compute_capability
-            .or(base.map(|b| b.compute_capability))
-            .ok_or_else(|| missing("compute_capability"))?,
+        compute_capability: raw.compute_capability.or(base.map(|b| b.compute_capability)).ok_or_else(|| missing("compute_capability"))?,
         sms,
         memory_bytes: raw.memory_bytes.or(base.map(|b| b.memory_bytes)).ok_or_else(|| missing("memory_bytes"))?,
         l2_bytes: raw.l2_bytes.or(base.map(|b| b.l2_bytes)).ok_or_else(|| missing("l2_bytes"))?,
@@ -342,9 +339,8 @@ fn read_kind(origin: Origin, id: &Spanned<String>, raw: &RawKind, library: &BTre
 /// In the order sockets, roots, switches, GPUs, as [`check::ids`] counts.
 fn read_nodes(raw: &RawMachine) -> Vec<Node> {
     let node = |id: &Spanned<String>, kind| Node { id: id.get_ref().clone(), kind };
-    let sockets = raw.sockets.iter().map(|s| {
-        node(&s.id, NodeKind::Socket { numa: s.numa, vendor: s.vendor, family: s.family, model: s.model })
-    });
+    let sockets =
+        raw.sockets.iter().map(|s| node(&s.id, NodeKind::Socket { numa: s.numa, vendor: s.vendor, family: s.family, model: s.model }));
     let roots = raw.roots.iter().map(|r| node(&r.id, NodeKind::RootPort));
     let switches = raw.switches.iter().map(|s| node(&s.id, NodeKind::Switch { chip: s.chip.clone() }));
     let gpus = raw.gpus.iter().map(|g| node(&g.id, NodeKind::Gpu { kind: g.kind.get_ref().clone() }));
