@@ -1,9 +1,11 @@
 //! Prices a schedule's steps and connections on a machine.
 
+use crate::collective::Block;
 use crate::collective::Engine;
 use crate::collective::Protocol;
 use crate::collective::Schedule;
 use crate::cost::protocol;
+use crate::cost::protocol::Trip;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Endpoint;
@@ -97,12 +99,12 @@ impl<'a> Pricer<'a> {
         let constants = self.constants(block.rank);
         let threads = u64::from(block.threads);
         let peers = u64::from(step.receive.len.max(step.send.len).max(1));
+        let operations = u64::from(step.own) + u64::from(step.store) + u64::from(step.receive.len > 0) + u64::from(step.send.len > 0);
+        let trip = Trip { threads, beside: self.threads_beside(schedule, block), operations };
         let ((work, last), entry, exit) = if protocol_used == Protocol::Ll128 {
-            let cost = protocol::ll128_trips(constants, threads, step.bytes);
-            (cost, constants.ll128_entry_ns.value, constants.ll128_exit_ns.value)
+            (trip.ll128(constants, step.bytes), constants.ll128_entry_ns.value, constants.ll128_exit_ns.value)
         } else {
-            let cost = protocol::ll_trips(constants, threads, step.bytes);
-            (cost, constants.ll_entry_ns.value, constants.ll_exit_ns.value)
+            (trip.ll(constants, step.bytes), constants.ll_entry_ns.value, constants.ll_exit_ns.value)
         };
         let trips = step.bytes.div_ceil(threads * 8).max(1);
         // Lines in host memory are polled over PCIe: a round trip for each trip.
@@ -112,6 +114,12 @@ impl<'a> Pricer<'a> {
         let last = protocol::for_peers(constants, last, peers);
         let first = if step.send.len > 0 { last.min(work) } else { Time::ZERO };
         StepCost { entry: Time::from_ns(entry).0, first: first.0, work: work.0, tail: last.0, exit: Time::from_ns(exit).0, fence: 0 }
+    }
+
+    /// Threads of the block's other roles.
+    fn threads_beside(&self, schedule: &Schedule, block: &Block) -> u64 {
+        let same = |other: &&Block| (other.rank, other.channel) == (block.rank, block.channel);
+        schedule.blocks.iter().filter(same).map(|b| u64::from(b.threads)).sum::<u64>() - u64::from(block.threads)
     }
 
     fn simple_step(&self, schedule: &Schedule, block: usize, index: usize) -> StepCost {
@@ -146,7 +154,8 @@ impl Pricing for Pricer<'_> {
             }
             Some(Protocol::Read) => {
                 let trips = step.bytes.div_ceil(u64::from(schedule.blocks[block].threads) * PACK_BYTES).max(1);
-                let add = protocol::for_peers(constants, protocol::ll_trip(constants, 32), u64::from(step.receive.len));
+                let load = Trip { threads: 32, beside: 0, operations: 3 }.ll(constants, 8).0;
+                let add = protocol::for_peers(constants, load, u64::from(step.receive.len));
                 StepCost { tail: add.0, work: add.times(trips).0, ..StepCost::default() }
             }
         }

@@ -16,34 +16,47 @@ use crate::units::Time;
 /// Threads of a warp.
 const WARP: u64 = 32;
 
-/// One LL trip of a block of `threads`.
-pub fn ll_trip(constants: &ProtocolConstants, threads: u64) -> Time {
-    trip(constants.ll_trip_ns.value, constants.ll_trip_exponent.value, threads.div_ceil(WARP))
+/// What the threads of a block do on one trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trip {
+    /// Threads that move data.
+    pub threads: u64,
+    /// Threads of the same multiprocessor that move data beside them (a tree's other role).
+    pub beside: u64,
+    /// Memory operations a thread does: load of own data, poll, store of a line, store of the result.
+    pub operations: u64,
 }
 
-/// All LL trips for `bytes` of data, and the last of them.
-pub fn ll_trips(constants: &ProtocolConstants, threads: u64, bytes: u64) -> (Time, Time) {
-    let lines = bytes.div_ceil(8);
-    let (full, rest) = (lines / threads, lines % threads);
-    let whole = ll_trip(constants, threads);
-    let partial = if rest > 0 { ll_trip(constants, rest) } else { Time::ZERO };
-    let last = if rest > 0 { partial } else { whole };
-    (whole.times(full) + partial, if lines == 0 { Time::ZERO } else { last })
-}
+/// Memory operations of the commonest primitives (receive-reduce-send and receive-copy-send).
+const USUAL_OPERATIONS: f64 = 3.0;
 
-/// All LL128 trips for `bytes` of data, and the last of them.
-pub fn ll128_trips(constants: &ProtocolConstants, threads: u64, bytes: u64) -> (Time, Time) {
-    let warps = (threads / WARP).max(1);
-    let pieces = bytes.div_ceil(1920);
-    let (full, rest) = (pieces / warps, pieces % warps);
-    let of = |warps: u64| trip(constants.ll128_trip_ns.value, constants.ll128_trip_exponent.value, warps);
-    let partial = if rest > 0 { of(rest) } else { Time::ZERO };
-    let last = if rest > 0 { partial } else { of(warps) };
-    (of(warps).times(full) + partial, if pieces == 0 { Time::ZERO } else { last })
-}
+impl Trip {
+    /// Cost of a trip on which `threads` of the block's threads have something to move.
+    fn of(self, one_warp_ns: f64, exponent: f64, threads: u64) -> Time {
+        let warps = (threads + self.beside).div_ceil(WARP).max(1);
+        let crowd = libm::pow(warps as f64, exponent);
+        Time::from_ns(one_warp_ns * crowd * self.operations as f64 / USUAL_OPERATIONS)
+    }
 
-fn trip(one_warp_ns: f64, exponent: f64, warps: u64) -> Time {
-    Time::from_ns(one_warp_ns * libm::pow(warps.max(1) as f64, exponent))
+    /// All LL trips for `bytes` of data, and the last of them.
+    pub fn ll(self, constants: &ProtocolConstants, bytes: u64) -> (Time, Time) {
+        self.trips(constants.ll_trip_ns.value, constants.ll_trip_exponent.value, bytes.div_ceil(8), 1)
+    }
+
+    /// All LL128 trips for `bytes` of data, and the last of them.
+    pub fn ll128(self, constants: &ProtocolConstants, bytes: u64) -> (Time, Time) {
+        self.trips(constants.ll128_trip_ns.value, constants.ll128_trip_exponent.value, bytes.div_ceil(1920), WARP)
+    }
+
+    /// `pieces` over the block, each taken by `unit` threads.
+    fn trips(self, one_warp_ns: f64, exponent: f64, pieces: u64, unit: u64) -> (Time, Time) {
+        let at_once = (self.threads / unit).max(1);
+        let (full, rest) = (pieces / at_once, pieces % at_once);
+        let whole = self.of(one_warp_ns, exponent, self.threads);
+        let partial = if rest > 0 { self.of(one_warp_ns, exponent, rest * unit) } else { Time::ZERO };
+        let last = if rest > 0 { partial } else { whole };
+        (whole.times(full) + partial, if pieces == 0 { Time::ZERO } else { last })
+    }
 }
 
 /// A slice of Simple: entry, copy, exit.
@@ -72,21 +85,27 @@ pub fn kernel_start(constants: &ProtocolConstants, nccl: bool, block_threads: u3
 mod tests {
     use super::*;
 
+    const USUAL: Trip = Trip { threads: 512, beside: 0, operations: 3 };
+
     /// 672 lines on 512 threads: one full trip and one of 160 threads (5 warps).
     #[test]
     fn the_last_trip_may_be_partial() {
         let constants = ProtocolConstants::default();
-        let (all, last) = ll_trips(&constants, 512, 5376);
-        assert_eq!(all, ll_trip(&constants, 512) + ll_trip(&constants, 160));
-        assert_eq!(last, ll_trip(&constants, 160));
-        assert_eq!(ll_trips(&constants, 512, 0), (Time::ZERO, Time::ZERO));
+        let (all, last) = USUAL.ll(&constants, 5376);
+        let (full, _) = USUAL.ll(&constants, 4096);
+        let (five_warps, _) = Trip { threads: 160, ..USUAL }.ll(&constants, 1280);
+        assert_eq!(all, full + five_warps);
+        assert_eq!(last, five_warps);
+        assert_eq!(USUAL.ll(&constants, 0), (Time::ZERO, Time::ZERO));
     }
 
     /// 16 warps to the power 0.385 are 2.91 trips of one warp.
     #[test]
     fn a_trip_grows_slower_than_its_warps() {
-        let constants = ProtocolConstants::default();
-        let ratio = ll_trip(&constants, 512).ns() / ll_trip(&constants, 32).ns();
+        let mut constants = ProtocolConstants::default();
+        constants.ll_trip_exponent.value = 0.385;
+        let one = Trip { threads: 32, ..USUAL }.ll(&constants, 256).0;
+        let ratio = USUAL.ll(&constants, 4096).0.ns() / one.ns();
         assert!((ratio - 2.908).abs() < 0.01, "{ratio}");
     }
 }

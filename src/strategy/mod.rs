@@ -1,6 +1,8 @@
 //! Ways to communicate: gates, partitions and the lowering of each logical
 //! collective to a schedule.
 
+pub mod nccl_schedule;
+
 use crate::collective::Schedule;
 
 /// Whose kernel a schedule is: what its prologue costs.
