@@ -21,7 +21,20 @@ macro_rules! embedded {
 }
 
 /// Id and text of the embedded machines, the default first.
-pub const EMBEDDED: &[(&str, &str)] = &embedded!["8x-rtx-pro-6000-server",];
+pub const EMBEDDED: &[(&str, &str)] = &embedded![
+    "8x-rtx-pro-6000-server",
+    "8x-rtx-pro-6000-turin-direct",
+    "7x-rtx-pro-6000-turin-direct",
+    "8x-rtx-pro-6000-switchtec3",
+    "8x-rtx-pro-6000-switchtec2",
+    "8x-rtx-pro-6000-pex890",
+    "4x-rtx-pro-6000-one-chip",
+    "16x-rtx-pro-6000-switchtec4",
+    "4x-rtx-5090-direct",
+    "2x4-a800-islands",
+    "h200-shared",
+    "8x-h200",
+];
 
 const KINDS: &str = include_str!("../../topologies/gpu-kinds.toml");
 
