@@ -25,14 +25,7 @@ fn environment(variables: &[(&str, &str)], version: Version) -> Environment {
 /// Eight Blackwell GPUs on `channels` × `gbps`.
 fn eight(channels: u32, gbps: f64, path: PathType, variables: &[(&str, &str)]) -> Communicator {
     let graph = |pattern| if gbps < 1.0 { Graph::fallback(pattern, 8) } else { Graph::given(pattern, 8, channels, gbps, path) };
-    Communicator::from_graphs(
-        V2_30_7,
-        environment(variables, V2_30_7),
-        8,
-        (120, 120),
-        graph(Pattern::Ring),
-        graph(Pattern::BalancedTree),
-    )
+    Communicator::from_graphs(V2_30_7, environment(variables, V2_30_7), 8, (120, 120), graph(Pattern::Ring), graph(Pattern::BalancedTree))
 }
 
 fn forced(algorithm: Algorithm, protocol: Protocol) -> Force {
@@ -194,7 +187,8 @@ fn older_tuners_choose_otherwise() {
 #[test]
 fn bad_values_are_told() {
     let parse = |name: &str, value: &str| Environment::parse(&BTreeMap::from([(name.to_owned(), value.to_owned())]), V2_30_7);
-    for (name, value) in [("NCCL_MIN_NCHANNELS", "two"), ("NCCL_BUFFSIZE", "64"), ("NCCL_ALGO", "Rings"), ("NCCL_THREAD_THRESHOLDS", "1 x")] {
+    for (name, value) in [("NCCL_MIN_NCHANNELS", "two"), ("NCCL_BUFFSIZE", "64"), ("NCCL_ALGO", "Rings"), ("NCCL_THREAD_THRESHOLDS", "1 x")]
+    {
         assert_eq!(parse(name, value).expect_err(name).code, "nccl-environment");
     }
     for (name, value) in [("NCCL_NTHREADS", "100"), ("NCCL_MAX_NCHANNELS", "0"), ("NCCL_P2P_LEVEL", "FAR"), ("NCCL_FROBNICATE", "1")] {

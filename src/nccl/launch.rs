@@ -114,6 +114,19 @@ pub struct Turn {
     pub chunk_bytes: u64,
 }
 
+impl Launch {
+    /// The slice of a chunk, for elements of 2 B: Simple cuts a ring's chunk in two, but not below a
+    /// thirty-second of a slice's steps (prims_simple.h:183-184); other protocols do not cut. [S]
+    pub fn slice_bytes(&self, chunk_bytes: u64) -> u64 {
+        if self.protocol != Protocol::Simple {
+            return chunk_bytes;
+        }
+        let slices = u64::from(self.chunk_steps / self.slice_steps.max(1)).max(1);
+        let elements = (chunk_bytes / 2).div_ceil(16 * slices) * 16;
+        (elements * 2).max(self.step_bytes * u64::from(self.slice_steps) / 32)
+    }
+}
+
 impl Part {
     /// The turns of a ring all-reduce over `ranks` (all_reduce.h:14-83): each moves `ranks` chunks, the
     /// last turn in chunks of the rest over the ranks, rounded up to 16 B. [S]

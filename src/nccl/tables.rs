@@ -119,10 +119,7 @@ mod tests {
 
     #[test]
     fn ladders_follow_the_versions() {
-        assert_eq!(
-            ladder_gbps(120, Version::new(2, 30, 7)),
-            [90.0, 80.0, 70.0, 60.0, 50.0, 45.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0]
-        );
+        assert_eq!(ladder_gbps(120, Version::new(2, 30, 7)), [90.0, 80.0, 70.0, 60.0, 50.0, 45.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0]);
         assert_eq!(ladder_gbps(120, Version::new(2, 26, 2)).last(), Some(&19.0));
         assert_eq!(ladder_gbps(120, Version::new(2, 24, 3)), ladder_gbps(90, Version::new(2, 24, 3)));
         assert_eq!(ladder_gbps(90, Version::new(2, 18, 1)), [60.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 6.0, 3.0]);

@@ -79,9 +79,7 @@ impl Communicator {
         let total = channels * graph.channel_gbps;
         let ll_max = tables::ll_max_gbps(low, version);
         let mut bus = match (algorithm, protocol) {
-            (Algorithm::Ring, Protocol::Ll) => {
-                ll_max.min(total * tables::ring_ll_factor(collective == Collective::AllReduce, version))
-            }
+            (Algorithm::Ring, Protocol::Ll) => ll_max.min(total * tables::ring_ll_factor(collective == Collective::AllReduce, version)),
             (Algorithm::Ring, Protocol::Ll128) => (total * 0.92).min(channels * tables::ring_ll128_channel_gbps(low, version)),
             (Algorithm::Ring, Protocol::Simple) => total,
             (Algorithm::Tree, _) => {
