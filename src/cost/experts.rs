@@ -23,8 +23,8 @@ pub fn experts(op: &Op, kind: &GpuKind, cache: Cache) -> Parts {
     let Family::Experts { tokens, hidden, intermediate, top_k, experts, distinct_milli } = op.family else { return Parts::default() };
     let c = &kind.kernels;
     let distinct = distinct_milli as f64 / 1e3;
-    let reduction = (hidden + intermediate) as f64;
-    let slots = tokens * top_k;
+    let reduction = hidden as f64 + intermediate as f64;
+    let slots = tokens.saturating_mul(top_k);
     let (fixed_ns, rows, bits, each_ns) = match op.dtype {
         Dtype::Int4 { .. } => (c.experts_int4_fixed_ns.value, marlin_rows(slots, experts), 16, 0.0),
         Dtype::Nvfp4 | Dtype::Mxfp4 => {
@@ -48,7 +48,7 @@ pub fn experts(op: &Op, kind: &GpuKind, cache: Cache) -> Parts {
 /// Marlin takes the smallest block that the average expert of this rank does
 /// not fill to nine tenths; it counts the slots of all ranks.
 fn marlin_rows(slots: u64, experts: u64) -> u64 {
-    let fits = |rows: &&u64| slots * 10 < experts.max(1) * **rows * 9;
+    let fits = |rows: &&u64| slots as f64 / (experts.max(1) as f64 * **rows as f64) < 0.9;
     MARLIN_ROWS.iter().find(fits).copied().unwrap_or(64)
 }
 

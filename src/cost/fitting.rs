@@ -20,13 +20,14 @@ const HUBER: f64 = 0.1;
 const STEPS: (f64, f64) = (0.2, 0.002);
 
 /// Constants that dense products pin, with those of memory.
-pub const GEMM: [&str; 13] = [
+pub const GEMM: [&str; 14] = [
     "memory_efficiency",
     "l2_gbps",
     "l2_usable",
     "overlap_exponent",
     "gemm_bf16_fixed_ns",
     "gemm_bf16_loop_ps",
+    "gemm_row_lanes",
     "gemm_split_from",
     "gemm_split_ns",
     "gemm_fp8_fixed_ns",
@@ -49,6 +50,24 @@ pub const EXPERTS: [&str; 7] = [
 
 /// Constants that the tables of MLA pin.
 pub const MLA: [&str; 5] = ["batched_fixed_ns", "mla_fixed_ns", "mla_chunk", "mla_step_ns", "mla_group_ps"];
+
+/// Starts for the length from which products are split: a threshold has no slope.
+const SPLIT_STARTS: [f64; 4] = [1300.0, 1800.0, 2900.0, 3900.0];
+
+/// As [`fit`] for [`GEMM`], from several starts for the one threshold among them.
+pub fn fit_gemm(kind: &mut GpuKind, rows: &[&Observation]) -> f64 {
+    let mut best = (f64::INFINITY, kind.clone());
+    for start in SPLIT_STARTS {
+        let mut tried = kind.clone();
+        set(&mut tried.kernels, "gemm_split_from", start);
+        let loss = fit(&mut tried, rows, &GEMM);
+        if loss < best.0 {
+            best = (loss, tried);
+        }
+    }
+    *kind = best.1;
+    best.0
+}
 
 /// Fits the named constants of `kind` to the rows that are not held out.
 /// Returns the loss; constants stay within their bounds, intervals unchanged

@@ -7,12 +7,14 @@ use crate::machine::GpuKind;
 use crate::model::op::Dtype;
 use crate::model::op::Op;
 
-/// Ways in which a library splits a long reduction, and lanes that share one
-/// reduction of a matrix-vector product.
+/// Ways in which a library splits a long reduction.
 const SPLITS: f64 = 16.0;
 
 /// Tiles (rows × columns) among which a library chooses.
 const TILES: [(u64, u64); 4] = [(128, 128), (64, 128), (64, 64), (16, 64)];
+
+/// Rows of the tensor cores' smallest tile.
+const ROWS: f64 = 16.0;
 
 /// The arithmetic that a product runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub fn dense(op: &Op, kind: &GpuKind, cache: Cache, m: u64, n: u64, k: u64) -> P
         Arithmetic::Bf16 => {
             let whole = steps * c.gemm_bf16_loop_ps.value / 1e3;
             let (split, looped) = if m == 1 {
-                (0.0, whole / SPLITS)
+                (0.0, whole / c.gemm_row_lanes.value)
             } else if steps >= c.gemm_split_from.value && k > n {
                 (c.gemm_split_ns.value, whole / SPLITS)
             } else {
@@ -65,21 +67,24 @@ pub fn dense(op: &Op, kind: &GpuKind, cache: Cache, m: u64, n: u64, k: u64) -> P
     }
 }
 
-/// Whole tiles in whole waves over the multiprocessors, with the best tile.
+/// Whole tiles in whole waves over the multiprocessors, with the best tile; where
+/// there are fewer tiles than multiprocessors the reduction is split among them.
 fn tiles_ns(kind: &GpuKind, bits: u32, m: u64, n: u64, k: u64) -> f64 {
     let sms = u64::from(kind.sms.max(1));
     let flops_ns_per_sm = memory::tensor_tflops(kind, bits) * 1e3 / sms as f64;
     TILES
         .iter()
         .map(|(rows, columns)| {
-            let waves = (m.div_ceil(*rows) * n.div_ceil(*columns)).div_ceil(sms);
-            waves as f64 * (2 * rows * columns) as f64 * k as f64 / flops_ns_per_sm
+            let tiles = m.div_ceil(*rows).saturating_mul(n.div_ceil(*columns));
+            let waves = if tiles < sms { tiles as f64 / sms as f64 } else { tiles.div_ceil(sms) as f64 };
+            waves * (2 * rows * columns) as f64 * k as f64 / flops_ns_per_sm
         })
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Small products: `blocks` of rows in all, each `k × n`.
-pub fn batched(op: &Op, kind: &GpuKind, cache: Cache, blocks: u64, n: u64, k: u64) -> Parts {
+/// Small products; `shape` is batch, m, n, k. Rows are padded to 16.
+pub fn batched(op: &Op, kind: &GpuKind, cache: Cache, shape: [u64; 4]) -> Parts {
+    let [batch, m, n, k] = shape.map(|size| size as f64);
     let c = &kind.kernels;
     let (extra, bits) = match arithmetic(op.dtype) {
         Arithmetic::Bf16 => (0.0, 16),
@@ -88,7 +93,7 @@ pub fn batched(op: &Op, kind: &GpuKind, cache: Cache, blocks: u64, n: u64, k: u6
     Parts {
         fixed_ns: c.batched_fixed_ns.value + extra,
         memory_ns: memory::weights_ns(kind, op.weight_bytes, cache) + memory::activations_ns(kind, op.activation_bytes),
-        compute_ns: 2.0 * 16.0 * blocks as f64 * n as f64 * k as f64 / (memory::tensor_tflops(kind, bits) * 1e3),
+        compute_ns: 2.0 * batch * libm::ceil(m / ROWS) * ROWS * n * k / (memory::tensor_tflops(kind, bits) * 1e3),
         loop_ns: 0.0,
         overlap_exponent: c.overlap_exponent.value,
     }
@@ -98,7 +103,7 @@ pub fn batched(op: &Op, kind: &GpuKind, cache: Cache, blocks: u64, n: u64, k: u6
 pub fn router(op: &Op, kind: &GpuKind, cache: Cache, tokens: u64, experts: u64) -> Parts {
     let small = kind.kernels.elementwise_fixed_ns.value;
     let launches = f64::from(op.launches.max(1));
-    let hidden = op.weight_bytes / (2 * experts).max(1);
+    let hidden = op.weight_bytes / experts.saturating_mul(2).max(1);
     if hidden == 0 {
         return Parts { fixed_ns: small * launches, ..super::elementwise(op, kind, cache) };
     }

@@ -81,7 +81,7 @@ pub fn duration(op: &Op, kind: &GpuKind, cache: Cache) -> Time {
 pub fn parts(op: &Op, kind: &GpuKind, cache: Cache) -> Parts {
     match op.family {
         Family::Gemm { m, n, k } => gemm::dense(op, kind, cache, m, n, k),
-        Family::BatchedGemm { batch, m, n, k } => gemm::batched(op, kind, cache, batch * m.div_ceil(16), n, k),
+        Family::BatchedGemm { batch, m, n, k } => gemm::batched(op, kind, cache, [batch, m, n, k]),
         Family::Experts { .. } => experts::experts(op, kind, cache),
         Family::MlaDecode { .. } => attention::mla_decode(op, kind, cache),
         Family::GqaDecode { .. } => attention::gqa_decode(op, kind, cache),
@@ -97,7 +97,7 @@ fn elementwise(op: &Op, kind: &GpuKind, cache: Cache) -> Parts {
     let k = &kind.kernels;
     Parts {
         fixed_ns: k.elementwise_fixed_ns.value * f64::from(op.launches.max(1)),
-        memory_ns: memory::weights_ns(kind, op.weight_bytes + op.cache_bytes, cache) + memory::activations_ns(kind, op.activation_bytes),
+        memory_ns: memory::weights_ns(kind, op.weight_bytes.saturating_add(op.cache_bytes), cache) + memory::activations_ns(kind, op.activation_bytes),
         overlap_exponent: k.overlap_exponent.value,
         ..Parts::default()
     }

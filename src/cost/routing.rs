@@ -26,6 +26,10 @@ pub fn distinct_milli(routing: Routing, tokens: u64, top_k: u64, experts: u64, r
             if ranks == 1 {
                 return 1000 * loads.iter().filter(|load| **load > 0).count() as u64;
             }
+            if loads.iter().all(|load| *load <= 1) {
+                // Every draw was rounded to nothing: the slots went round in turn.
+                return distinct_milli(Routing::Balanced, tokens, top_k, experts, ranks);
+            }
             let sum: u64 = (0..SHUFFLES).map(|seed| 1000 * on_most_loaded(&shuffled(&loads, seed), ranks)).sum();
             sum / SHUFFLES
         }

@@ -23,6 +23,8 @@ constants! {
         gemm_bf16_fixed_ns: "ns", 500.0..=20000.0, default 2100.0 in 1500.0..=3500.0, "traces/kernels/rtx-pro-6000/gemm.csv";
         /// One step along k of a block of a bf16 product whose data has come.
         gemm_bf16_loop_ps: "ps", 10.0..=20000.0, default 3400.0 in 2000.0..=5000.0, "traces/kernels/rtx-pro-6000/gemm.csv";
+        /// Lanes that share the reduction of a bf16 product with one row; 1 where the library has no kernel of its own for it.
+        gemm_row_lanes: "1", 1.0..=64.0, default 16.0 in 1.0..=32.0, "traces/kernels/rtx-pro-6000/gemm.csv";
         /// Length of k from which the library splits a bf16 product with fewer columns than rows of weights.
         gemm_split_from: "1", 256.0..=32768.0, default 2048.0 in 1536.0..=4096.0, "traces/kernels/rtx-pro-6000/gemm.csv";
         /// The second kernel that adds the parts of a split product.
