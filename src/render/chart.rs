@@ -24,9 +24,10 @@ use crate::render::scale::tick_label;
 /// What drawing into a string can return; it does not happen.
 pub(crate) type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// The letters of drawings: the reader's own sans-serif, as no font is embedded.
+/// The letters of drawings, `size` pixels high: the reader's own sans-serif, as
+/// no font is embedded. plotters' SVG writes sizes divided by 1.24.
 pub(crate) fn letters(size: u32) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font()).color(&INK)
+    TextStyle::from(("sans-serif", f64::from(size) * 1.24).into_font()).color(&INK)
 }
 
 /// One axis.
