@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use toml::Spanned;
 
 use crate::error::Result;
+use crate::machine::raw::RawMachine;
 use crate::machine::read::Origin;
-use crate::machine::read::RawMachine;
 use crate::machine::*;
 
 /// Checks an id: letters, digits, `-` and `_`, because knobs are dotted paths.
@@ -73,7 +73,8 @@ fn ends(origin: Origin, raw: &RawMachine, machine: &Machine) -> Result<()> {
             _ => false,
         };
         if link.a == link.b || !(is(kinds) || is((kinds.1, kinds.0))) {
-            let message = format!("a {} link cannot join `{}` and `{}`", medium(link.medium), ends_of(machine, link).0, ends_of(machine, link).1);
+            let message =
+                format!("a {} link cannot join `{}` and `{}`", medium(link.medium), ends_of(machine, link).0, ends_of(machine, link).1);
             return Err(origin.fault("machine-link-ends", message, place.span(), "this link").help(
                 "pcie joins GPUs, switches and roots; internal joins switches, or a root and its socket; socket-fabric joins sockets; \
                  nvlink joins GPUs, or GPUs and a switch",

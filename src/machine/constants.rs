@@ -48,7 +48,6 @@ constants! {
     }
 }
 
-
 constants! {
     /// The numbers of one class of links.
     pub struct LinkConstants {

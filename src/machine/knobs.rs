@@ -94,8 +94,11 @@ impl Machine {
         let inside = |number: f64| spec.bounds.contains(&number);
         if !(inside(quantity.value) && inside(quantity.low) && inside(quantity.high)) {
             let (low, high) = (spec.bounds.start(), spec.bounds.end());
-            return Err(Fault::new("knob-bounds", format!("{path} = {} is out of bounds", quantity.value))
-                .help(format!("expected {low} to {high} {}: {}", spec.unit, spec.meaning.trim())));
+            return Err(Fault::new("knob-bounds", format!("{path} = {} is out of bounds", quantity.value)).help(format!(
+                "expected {low} to {high} {}: {}",
+                spec.unit,
+                spec.meaning.trim()
+            )));
         }
         for field in self.fields_mut(path) {
             field.clone_from(quantity);
@@ -124,9 +127,7 @@ impl Machine {
     fn fields_mut(&mut self, path: &str) -> Vec<&mut Quantity> {
         match *path.split('.').collect::<Vec<_>>() {
             ["fabric", name] => self.fabric.quantity_mut(name).into_iter().collect(),
-            ["links", class, name] => {
-                self.links.iter_mut().filter(|l| l.class == class).filter_map(|l| l.quantity_mut(name)).collect()
-            }
+            ["links", class, name] => self.links.iter_mut().filter(|l| l.class == class).filter_map(|l| l.quantity_mut(name)).collect(),
             ["collapses", at, "write_gbps"] => self.collapses.iter_mut().filter(|c| c.at == at).map(|c| &mut c.write_gbps).collect(),
             ["kinds", kind, part, name] => {
                 let Some(kind) = self.kinds.get_mut(kind) else { return Vec::new() };

@@ -181,8 +181,7 @@ impl Draft {
     /// `each` switches below each of `above`.
     fn below(&mut self, name: &str, above: &[NodeId], each: usize, class: &'static str) -> Vec<NodeId> {
         let count = above.len() * each;
-        let switches: Vec<NodeId> =
-            (0..count).map(|index| self.node(format!("{name}{index}"), NodeKind::Switch { chip: None })).collect();
+        let switches: Vec<NodeId> = (0..count).map(|index| self.node(format!("{name}{index}"), NodeKind::Switch { chip: None })).collect();
         for (index, switch) in switches.iter().enumerate() {
             self.join(*switch, above[index / each], class);
         }
