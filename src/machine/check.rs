@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use toml::Spanned;
 
 use crate::error::Result;
+use crate::machine::raw::RawMachine;
 use crate::machine::read::Origin;
-use crate::machine::read::RawMachine;
 use crate::machine::*;
 
 /// Checks an id: letters, digits, `-` and `_`, because knobs are dotted paths.
@@ -64,13 +64,15 @@ pub(crate) fn graph(origin: Origin, raw: &RawMachine, machine: &Machine) -> Resu
 fn ends(origin: Origin, raw: &RawMachine, machine: &Machine) -> Result<()> {
     for (link, place) in machine.links.iter().zip(&raw.links) {
         let kinds = (&machine.nodes[link.a.0].kind, &machine.nodes[link.b.0].kind);
-        let is = |pair: (&NodeKind, &NodeKind)| match (link.medium, pair) {
-            (Medium::Pcie, (NodeKind::Gpu { .. } | NodeKind::Switch { .. }, NodeKind::Switch { .. } | NodeKind::RootPort)) => true,
-            (Medium::SocketFabric, (NodeKind::Socket { .. }, NodeKind::Socket { .. })) => true,
-            (Medium::Nvlink, (NodeKind::Gpu { .. }, NodeKind::Gpu { .. } | NodeKind::Switch { .. })) => true,
-            (Medium::Internal, (NodeKind::Switch { .. }, NodeKind::Switch { .. })) => true,
-            (Medium::Internal, (NodeKind::RootPort, NodeKind::Socket { .. })) => true,
-            _ => false,
+        let is = |pair: (&NodeKind, &NodeKind)| {
+            matches!(
+                (link.medium, pair),
+                (Medium::Pcie, (NodeKind::Gpu { .. } | NodeKind::Switch { .. }, NodeKind::Switch { .. } | NodeKind::RootPort))
+                    | (Medium::SocketFabric, (NodeKind::Socket { .. }, NodeKind::Socket { .. }))
+                    | (Medium::Nvlink, (NodeKind::Gpu { .. }, NodeKind::Gpu { .. } | NodeKind::Switch { .. }))
+                    | (Medium::Internal, (NodeKind::Switch { .. }, NodeKind::Switch { .. }))
+                    | (Medium::Internal, (NodeKind::RootPort, NodeKind::Socket { .. }))
+            )
         };
         if link.a == link.b || !(is(kinds) || is((kinds.1, kinds.0))) {
             let message =

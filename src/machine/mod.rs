@@ -4,15 +4,19 @@
 //! A [`Machine`] is data read from a TOML file. It knows its graph, routes and
 //! path types ([`route`]); it knows no collective, no model and no cost.
 
-pub mod check;
+pub(crate) mod check;
+pub mod collapse;
 pub mod constants;
 pub mod kernel_constants;
 pub mod knobs;
 pub mod library;
 pub mod protocol_constants;
+pub(crate) mod raw;
 pub mod read;
 pub mod recable;
 pub mod route;
+#[cfg(test)]
+mod tests;
 pub mod write;
 
 use std::collections::BTreeMap;

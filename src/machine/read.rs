@@ -17,6 +17,12 @@ use crate::knob::Spec;
 use crate::machine::check;
 use crate::machine::constants::LinkConstants;
 use crate::machine::knobs::COLLAPSE_SPECS;
+use crate::machine::raw::Numbers;
+use crate::machine::raw::OnlyFormat;
+use crate::machine::raw::RawCollapse;
+use crate::machine::raw::RawKind;
+use crate::machine::raw::RawKinds;
+use crate::machine::raw::RawMachine;
 use crate::machine::*;
 
 /// The newest `format` that this program reads.
@@ -48,134 +54,6 @@ impl Origin<'_> {
             self.fault("machine-syntax", message, error.span().unwrap_or(0..0), "here")
         })
     }
-}
-
-/// Numbers by name, each with its place.
-type Numbers = BTreeMap<Spanned<String>, Spanned<Quantity>>;
-
-#[derive(Deserialize)]
-struct OnlyFormat {
-    format: Spanned<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawMachine {
-    #[serde(rename = "format")]
-    _format: i64,
-    pub id: Spanned<String>,
-    pub name: String,
-    #[serde(default)]
-    notes: Vec<String>,
-    #[serde(default)]
-    versions: Versions,
-    peer_access: PeerAccess,
-    ranks_per_gpu: Option<Spanned<i64>>,
-    #[serde(default)]
-    kinds: BTreeMap<Spanned<String>, RawKind>,
-    #[serde(default)]
-    fabric: Numbers,
-    pub sockets: Vec<RawSocket>,
-    pub roots: Vec<RawRoot>,
-    #[serde(default)]
-    pub switches: Vec<RawSwitch>,
-    pub gpus: Vec<RawGpu>,
-    #[serde(default)]
-    link_classes: BTreeMap<Spanned<String>, RawClass>,
-    pub links: Vec<Spanned<RawLink>>,
-    #[serde(default)]
-    pub collapses: Vec<RawCollapse>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawKinds {
-    #[serde(rename = "format")]
-    _format: i64,
-    kinds: BTreeMap<Spanned<String>, RawKind>,
-}
-
-/// A kind of GPU; what is left out comes from the library's kind of the same name or of `like`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawKind {
-    like: Option<Spanned<String>>,
-    name: Option<String>,
-    compute_capability: Option<(u32, u32)>,
-    sms: Option<Spanned<u32>>,
-    memory_bytes: Option<u64>,
-    l2_bytes: Option<u64>,
-    #[serde(default)]
-    chip: Numbers,
-    #[serde(default)]
-    launch: Numbers,
-    #[serde(default)]
-    kernels: Numbers,
-    #[serde(default)]
-    protocol: Numbers,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawSocket {
-    pub id: Spanned<String>,
-    numa: u32,
-    vendor: CpuVendor,
-    #[serde(default)]
-    family: u32,
-    #[serde(default)]
-    model: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawRoot {
-    pub id: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawSwitch {
-    pub id: Spanned<String>,
-    chip: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawGpu {
-    pub id: Spanned<String>,
-    kind: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawClass {
-    medium: Medium,
-    #[serde(default)]
-    generation: u32,
-    #[serde(default)]
-    width: u32,
-    forward_gbps: Spanned<Quantity>,
-    backward_gbps: Option<Spanned<Quantity>>,
-    latency_ns: Spanned<Quantity>,
-    read_factor: Option<Spanned<Quantity>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawLink {
-    pub a: Spanned<String>,
-    pub b: Spanned<String>,
-    class: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawCollapse {
-    pub at: Spanned<String>,
-    sources_min: u32,
-    roots_min: u32,
-    write_gbps: Spanned<Quantity>,
 }
 
 impl Machine {
