@@ -168,6 +168,9 @@ fn dual_socket_amd_with_blackwell_falls_back_before_2_31() {
     // 2.31 takes Zen 5 for 32 GB/s: 1 x 30, doubled to 2 x 15.
     let after = all(&TURIN, 31, 0, &[]);
     assert_eq!((after.ring.count(), after.ring.channel_gbps, after.ring.type_intra), (2, 15.0, PathType::Sys));
+    // The tree must have as many channels as the ring, and two of 18, the slowest step, exceed 32: it falls
+    // back to one channel, and the ring is cut to as many.
+    assert_eq!((after.tree.origin, found(&after)), (Origin::Fallback, (1, 15.0, PathType::Sys, 2)));
     assert_eq!(after.choose(Collective::AllReduce, 4096, &Force::default()).expect("a choice").protocol, Protocol::Ll);
     // Hopper's ladder goes down to 3, so that the same server with H100s has a graph: 15 of 16 GB/s.
     let hopper = all(&Shape { capability: (9, 0), ..TURIN }, 30, 7, &[]);
