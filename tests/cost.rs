@@ -73,9 +73,11 @@ fn h200_products_cold_are_met() {
 }
 
 #[test]
-fn a_plain_pass_of_kimi_agrees_with_servers() {
-    // 122 all-reduces of 14,336 B at 20 us (NCCL) and at 11.8 us (custom kernel):
-    // servers take about 12.5 and 11.4 ms.
+fn a_plain_pass_of_kimi_is_near_the_estimates() {
+    // 122 all-reduces of 14,336 B at 20 us (NCCL) and at 11.8 us (custom kernel).
+    // 12.5 and 11.4 ms are estimates for such a server, not measurements of one;
+    // the forecast is 12 % and 14 % above them, and above 15 % if the shared
+    // expert is not hidden behind the routed ones (see `kimi`).
     let compute = kimi::compute(&support::committed("rtx-pro-6000"), 1, 2048, 8_000).ms();
     for (all_reduce_us, pass_ms) in [(20.0, 12.5), (11.8, 11.4)] {
         let ours = compute + 122.0 * all_reduce_us / 1e3;

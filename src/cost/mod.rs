@@ -97,7 +97,8 @@ fn elementwise(op: &Op, kind: &GpuKind, cache: Cache) -> Parts {
     let k = &kind.kernels;
     Parts {
         fixed_ns: k.elementwise_fixed_ns.value * f64::from(op.launches.max(1)),
-        memory_ns: memory::weights_ns(kind, op.weight_bytes.saturating_add(op.cache_bytes), cache) + memory::activations_ns(kind, op.activation_bytes),
+        memory_ns: memory::weights_ns(kind, op.weight_bytes.saturating_add(op.cache_bytes), cache)
+            + memory::activations_ns(kind, op.activation_bytes),
         overlap_exponent: k.overlap_exponent.value,
         ..Parts::default()
     }

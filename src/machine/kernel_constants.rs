@@ -1,8 +1,8 @@
 //! What compute kernels cost on a kind of GPU, per family of kernels.
 //!
-//! The defaults are those fitted on an RTX PRO 6000 Blackwell Server
-//! (`validation/kernels/rtx-pro-6000.toml`, `docs/kernels.md`); a kind whose
-//! file states none is priced with them, within the wide intervals.
+//! The defaults are rounded readings of an RTX PRO 6000 Blackwell Server's
+//! tables, from which the fit starts (`validation/kernels/rtx-pro-6000.toml`,
+//! `docs/kernels.md`); a kind whose file states none is priced with them.
 
 use crate::constants;
 

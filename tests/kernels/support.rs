@@ -64,7 +64,13 @@ pub fn refit(kind: &mut GpuKind, rows: &[Observation]) -> String {
     ];
     for (groups, names) in stages {
         let used: Vec<&Observation> = rows.iter().filter(|row| groups.iter().any(|group| row.group.starts_with(group))).collect();
-        losses.push(if used.is_empty() { 0.0 } else if groups == ["gemm"] { fitting::fit_gemm(kind, &used) } else { fitting::fit(kind, &used, names) });
+        losses.push(if used.is_empty() {
+            0.0
+        } else if groups == ["gemm"] {
+            fitting::fit_gemm(kind, &used)
+        } else {
+            fitting::fit(kind, &used, names)
+        });
     }
     format!("{losses:?}")
 }
@@ -120,7 +126,9 @@ pub fn page() -> String {
     let mut text = PAGE_HEAD.to_owned();
     for name in ["rtx-pro-6000", "h200"] {
         let (kind, rows) = (committed(name), rows(name));
-        text += &format!("\n## {name}\n\n| rows | fitted: n | median % | p95 % | held out: n | median % | p95 % | max % | bias % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+        text += &format!(
+            "\n## {name}\n\n| rows | fitted: n | median % | p95 % | held out: n | median % | p95 % | max % | bias % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        );
         let fitted = accuracy::validate(rows.iter().filter(|row| !row.held_out), &kind);
         for group in accuracy::validate(rows.iter().filter(|row| row.held_out), &kind) {
             let half = fitted.iter().find(|half| half.name == group.name);
