@@ -12,9 +12,19 @@ const LONGEST: usize = 1000;
 #[derive(Clone, Debug)]
 pub enum Pattern {
     /// A name or a glob; matches a module or anything inside it.
-    Glob(Vec<char>),
+    Glob {
+        /// What stands before the first wildcard; most names differ in it.
+        literal: String,
+        /// The whole pattern.
+        letters: Vec<char>,
+    },
     /// A regular expression, anchored at the start as Python's `re.match` is.
-    Expression(Program),
+    Expression {
+        /// Some text that every match contains; most names lack it.
+        literal: String,
+        /// The expression.
+        program: Program,
+    },
     /// Not understood; matches nothing.
     Unknown,
 }
@@ -26,23 +36,63 @@ impl Pattern {
             return Pattern::Unknown;
         }
         match text.strip_prefix("re:") {
-            Some(expression) => Program::new(expression).map_or(Pattern::Unknown, Pattern::Expression),
-            None => Pattern::Glob(text.chars().collect()),
+            Some(expression) => match Program::new(expression) {
+                Some(program) => Pattern::Expression { literal: required(expression), program },
+                None => Pattern::Unknown,
+            },
+            None => {
+                let literal = text.split(['*', '?']).next().unwrap_or("").to_owned();
+                Pattern::Glob { literal, letters: text.chars().collect() }
+            }
         }
     }
 
     /// Whether the module `name` (components joined by dots) is meant.
     pub fn matches(&self, name: &str) -> bool {
         match self {
-            Pattern::Glob(pattern) => {
+            Pattern::Glob { literal, letters: pattern } => {
+                if !name.starts_with(literal.as_str()) {
+                    return false;
+                }
                 let letters: Vec<char> = name.chars().collect();
                 let ends = letters.iter().enumerate().filter(|(_, c)| **c == '.').map(|(i, _)| i);
                 ends.chain([letters.len()]).any(|end| glob(pattern, &letters[..end]))
             }
-            Pattern::Expression(program) => program.matches(name),
+            Pattern::Expression { literal, program } => name.contains(literal.as_str()) && program.matches(name),
             Pattern::Unknown => false,
         }
     }
+}
+
+/// The longest run of letters that every match of the expression contains;
+/// empty when it is not easily told.
+fn required(expression: &str) -> String {
+    let (mut longest, mut run) = (String::new(), String::new());
+    let mut depth = 0_u32;
+    let mut letters = expression.chars().chain(['$']);
+    while let Some(c) = letters.next() {
+        if depth == 0 && (c.is_ascii_alphanumeric() || c == '_') {
+            run.push(c);
+            continue;
+        }
+        if matches!(c, '*' | '?' | '{') {
+            run.pop();
+        }
+        if run.len() > longest.len() {
+            longest.clone_from(&run);
+        }
+        run.clear();
+        match c {
+            '|' if depth == 0 => return String::new(),
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            '\\' => {
+                letters.next();
+            }
+            _ => {}
+        }
+    }
+    longest
 }
 
 /// `*` any run, `?` any one; the classical two-pointer walk.
@@ -305,6 +355,15 @@ mod tests {
         assert!(!glob("model.layers.0.mlp.gate", "model.layers.0.mlp.gate_proj"));
         assert!(glob("*.mlp.shared_expert.*", "model.layers.3.mlp.shared_expert.up_proj"));
         assert!(glob("lm_head", "lm_head"));
+    }
+
+    #[test]
+    fn what_a_match_must_contain() {
+        assert_eq!(required(r".*mlp\.(gate|up)_proj.*"), "_proj");
+        assert_eq!(required("self_attn.*"), "self_attn");
+        assert_eq!(required("abc*"), "ab");
+        assert_eq!(required("abc|d"), "");
+        assert_eq!(required(r"x\d+[abc]"), "x");
     }
 
     #[test]
