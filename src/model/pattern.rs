@@ -75,10 +75,16 @@ fn required(expression: &str) -> String {
             run.push(c);
             continue;
         }
+        if depth == 0 && c == '\\' && letters.clone().next() == Some('.') {
+            letters.next();
+            run.push('.');
+            continue;
+        }
         if matches!(c, '*' | '?' | '{') {
             run.pop();
         }
-        if run.len() > longest.len() {
+        // The first of equal length; one with a dot tells more names apart.
+        if (run.contains('.'), run.len()) > (longest.contains('.'), longest.len()) {
             longest.clone_from(&run);
         }
         run.clear();
@@ -159,32 +165,35 @@ impl Program {
 
     fn matches(&self, name: &str) -> bool {
         let mut states = vec![false; self.steps.len()];
+        let mut next = states.clone();
+        let mut open = Vec::with_capacity(8);
         let letters: Vec<char> = name.chars().collect();
-        self.enter(0, letters.is_empty(), &mut states);
+        self.enter(0, letters.is_empty(), &mut states, &mut open);
         for (i, c) in letters.iter().enumerate() {
             if self.done(&states) {
                 return true;
             }
-            let mut next = vec![false; self.steps.len()];
+            next.fill(false);
             for (at, _) in states.iter().enumerate().filter(|(_, on)| **on) {
                 if let Step::One(set) = &self.steps[at]
                     && set.has(*c)
                 {
-                    self.enter(at + 1, i + 1 == letters.len(), &mut next);
+                    self.enter(at + 1, i + 1 == letters.len(), &mut next, &mut open);
                 }
             }
-            states = next;
+            std::mem::swap(&mut states, &mut next);
         }
         self.done(&states)
     }
 
     fn done(&self, states: &[bool]) -> bool {
-        self.steps.iter().zip(states).any(|(step, on)| *on && matches!(step, Step::Match))
+        // The last step is the only match.
+        states.last().copied().unwrap_or(false)
     }
 
     /// Marks `start` and all that is reached from it without a letter.
-    fn enter(&self, start: usize, at_end: bool, states: &mut [bool]) {
-        let mut open = vec![start];
+    fn enter(&self, start: usize, at_end: bool, states: &mut [bool], open: &mut Vec<usize>) {
+        open.push(start);
         while let Some(at) = open.pop() {
             if states[at] {
                 continue;
@@ -359,7 +368,7 @@ mod tests {
 
     #[test]
     fn what_a_match_must_contain() {
-        assert_eq!(required(r".*mlp\.(gate|up)_proj.*"), "_proj");
+        assert_eq!(required(r".*mlp\.(gate|up)_proj.*"), "mlp.");
         assert_eq!(required("self_attn.*"), "self_attn");
         assert_eq!(required("abc*"), "ab");
         assert_eq!(required("abc|d"), "");
