@@ -1,1 +1,5 @@
-//! To be written.
+//! One question (machine, model, workload, policy, knobs) and its answer.
+
+pub mod chain;
+pub mod pricing;
+pub mod roads;

@@ -1,1 +1,92 @@
-//! To be written.
+//! Real GPUs: finding libraries, measuring, and all-reduce kernels of our own.
+//!
+//! The parent process never loads CUDA. It finds the libraries ([`library`])
+//! and starts workers ([`worker`]), this program again with the environment
+//! they need; a worker answers one request ([`answer`]) and ends.
+//!
+//! | files | what they are |
+//! |---|---|
+//! | [`library`], [`worker`], [`answer`] | libraries, processes, requests |
+//! | [`device`], [`memory`], [`compile`], [`kernel`], [`arguments`] | the driver, buffers, NVRTC, sources |
+//! | [`group`], [`graph`], [`implementation`], [`copy_ring`], [`fused`], [`all_to_all`] | ranks, graphs, collectives |
+//! | [`check`], [`reference`] | kernels against double precision |
+//! | [`measure`], [`collectives`], [`nccl`], [`bench`], [`micro`], [`skew`], [`flows`] | measurements |
+//! | [`detect`](mod@detect), [`pci`], [`calibrate`](mod@calibrate), [`observation`] | the machine, series, rows |
+//!
+//! Invariant: this is the only module with `unsafe`; it knows neither plans nor
+//! strategies, and no other module knows CUDA.
+
+#![allow(unsafe_code)]
+
+pub mod all_to_all;
+pub mod answer;
+pub mod arguments;
+pub mod bench;
+pub mod calibrate;
+pub mod check;
+pub mod collectives;
+pub mod compile;
+pub mod copy_ring;
+pub mod detect;
+pub mod device;
+pub mod element;
+pub mod fault;
+pub mod flows;
+pub mod fused;
+pub mod graph;
+pub mod group;
+pub mod implementation;
+pub mod kernel;
+pub mod library;
+pub mod measure;
+pub mod memory;
+pub mod micro;
+pub mod nccl;
+pub mod observation;
+pub mod pci;
+pub mod reference;
+pub mod skew;
+pub mod worker;
+
+use std::time::Duration;
+
+use crate::error::{Fault, Result};
+use crate::gpu::answer::Answer;
+use crate::gpu::answer::Request;
+use crate::gpu::check::CheckOptions;
+use crate::gpu::detect::Detected;
+use crate::gpu::observation::Check;
+
+pub use calibrate::calibrate;
+pub use worker::COMMAND as WORKER_COMMAND;
+pub use worker::worker_main;
+
+/// How long a worker may say nothing.
+pub(crate) const SILENCE: Duration = Duration::from_secs(90);
+
+/// What this machine is, found by a worker.
+///
+/// # Errors
+/// `gpu-none` without a driver or GPU, and what the worker meets.
+pub fn detect() -> Result<Detected> {
+    let mut found = None;
+    worker::ask(&Request::Detect, &[], SILENCE, &mut |answer| {
+        if let Answer::Detected(machine) = answer {
+            found = Some(*machine);
+        }
+    })?;
+    found.ok_or_else(|| Fault::new("gpu-worker", "the worker found nothing"))
+}
+
+/// Checks the kernels in a worker, telling each row as it comes.
+///
+/// # Errors
+/// What the worker meets; wrong sums are rows.
+pub fn check_kernels(options: &CheckOptions, tell: &mut dyn FnMut(Check)) -> Result<()> {
+    let environment = nccl::SHARED_GPU_ENVIRONMENT.map(|(k, v)| (k.to_owned(), v.to_owned()));
+    worker::ask(&Request::Check(options.clone()), &environment, SILENCE, &mut |answer| {
+        if let Answer::Check(row) = answer {
+            tell(row);
+        }
+    })
+}

@@ -1,0 +1,42 @@
+// All-reduce in two hops by reading: publish, read the own shard of every peer,
+// publish the sum, read the other shards. For fabrics on which concurrent
+// writes collapse. Each rank reads 2 (RANKS - 1) / RANKS x bytes.
+extern "C" __global__ void __launch_bounds__(THREADS_MAX) two_shot_pull(const __grid_constant__ Arguments a) {
+    Call call = begin(a);
+    u64 count = (a.elements + 7) / 8;
+    u64 shard = (count + RANKS - 1) / RANKS;
+    u64 gather = RANKS * shard * 16;
+    Slice part = slice(shard);
+    for (u32 p = 0; p < RANKS; p++)
+        for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
+            u64 at = p * shard + i;
+            if (p != a.rank && at < count) store_pack(a.packs[a.rank] + call.packs_half + at * 16, load_elements8(a.input, at, a.elements));
+        }
+    exchange_flags(a, call, 0);
+    for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
+        u64 at = a.rank * shard + i;
+        if (at >= count) break;
+        Sum8 sum;
+        uint4 own = load_elements8(a.input, at, a.elements);
+        uint4 v[RANKS];
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++) v[r] = r == a.rank ? own : load_pack(a.packs[r] + call.packs_half + at * 16);
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++) {
+            if (r == 0) sum.set(v[r]);
+            else sum.add(v[r]);
+        }
+        uint4 total = sum.get();
+        store_elements8(a.output, at, a.elements, total);
+        store_pack(a.packs[a.rank] + call.packs_half + gather + i * 16, total);
+    }
+    exchange_flags(a, call, 1);
+    for (u32 k = 1; k < RANKS; k++) {
+        u32 p = peer_at(a.rank, k);
+        for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
+            u64 at = p * shard + i;
+            if (at < count) store_elements8(a.output, at, a.elements, load_pack(a.packs[p] + call.packs_half + gather + i * 16));
+        }
+    }
+    finish(a, call);
+}

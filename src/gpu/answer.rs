@@ -1,0 +1,111 @@
+//! What workers are asked and what they answer.
+
+use crate::error::Result;
+use crate::gpu::bench::Bench;
+use crate::gpu::check;
+use crate::gpu::check::CheckOptions;
+use crate::gpu::collectives;
+use crate::gpu::collectives::NcclOptions;
+use crate::gpu::collectives::OursOptions;
+use crate::gpu::detect;
+use crate::gpu::detect::Detected;
+use crate::gpu::flows;
+use crate::gpu::micro;
+use crate::gpu::nccl::Choice;
+use crate::gpu::observation::Check;
+use crate::gpu::observation::Flow;
+use crate::gpu::observation::Micro;
+use crate::gpu::observation::Observation;
+use crate::gpu::skew;
+
+/// One piece of work for one worker.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Request {
+    /// What the machine is.
+    Detect,
+    /// Kernels against the reference.
+    Check(CheckOptions),
+    /// Micro-benchmarks of one GPU, and the start skew of these numbers of ranks.
+    Micro {
+        /// Device.
+        ordinal: usize,
+        /// Ranks that share it, for the skew.
+        skew_ranks: Vec<u32>,
+    },
+    /// Concurrent copies.
+    Flows {
+        /// Machine id for the rows.
+        machine: String,
+    },
+    /// All-reduces of our own.
+    Ours(OursOptions),
+    /// NCCL's, with the worker's environment, and ours beside it if asked.
+    Nccl(NcclOptions),
+    /// A rank that stops: must come back as `gpu-stuck`.
+    Stop {
+        /// Ranks of the group.
+        ranks: u32,
+    },
+}
+
+/// One line of a worker.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Answer {
+    /// For people who wait.
+    Progress(String),
+    /// The machine.
+    Detected(Box<Detected>),
+    /// A kernel's check.
+    Check(Check),
+    /// A micro-benchmark.
+    Micro(Micro),
+    /// A rate.
+    Flow(Flow),
+    /// A latency.
+    Observation(Observation),
+    /// What NCCL chose.
+    Choice(Choice),
+    /// The end.
+    Done,
+    /// The end, with an error.
+    Fault {
+        /// Stable code.
+        code: String,
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        help: Option<String>,
+    },
+}
+
+/// The codes of this module's faults, to give a worker's back unchanged.
+pub fn known_code(code: &str) -> &'static str {
+    const CODES: [&str; 10] =
+        ["gpu-none", "gpu-driver", "gpu-library", "gpu-compile", "gpu-nccl", "gpu-ranks", "gpu-message", "gpu-grid", "gpu-stuck", "io"];
+    CODES.into_iter().find(|known| *known == code).unwrap_or("gpu-worker")
+}
+
+/// Does the work, telling results as they come.
+///
+/// # Errors
+/// What the work meets.
+pub fn answer(request: &Request, tell: &mut dyn FnMut(Answer)) -> Result<()> {
+    match request {
+        Request::Detect => {
+            let found = detect::detect_here()?;
+            tell(Answer::Detected(Box::new(found)));
+            Ok(())
+        }
+        Request::Check(options) => check::check_kernels(options, &mut |row| tell(Answer::Check(row))),
+        Request::Micro { ordinal, skew_ranks } => {
+            let bench = Bench::open(*ordinal)?;
+            micro::all(&bench, &mut |row| tell(Answer::Micro(row)))?;
+            skew_ranks.iter().try_for_each(|ranks| skew::start_skew(&bench, *ranks, &mut |row| tell(Answer::Micro(row))))?;
+            flows::peers_micro(&bench, &mut |row| tell(Answer::Micro(row)))
+        }
+        Request::Flows { machine } => flows::flows(machine, &mut |row| tell(Answer::Flow(row))),
+        Request::Ours(options) => collectives::ours(options, tell),
+        Request::Nccl(options) => collectives::nccl(options, tell),
+        Request::Stop { ranks } => collectives::stopped_rank(*ranks),
+    }
+}

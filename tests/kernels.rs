@@ -1,0 +1,116 @@
+//! Every kernel compiles for every architecture that the project names, with
+//! NVRTC alone: no GPU, no header. Registers, spills and shared memory are
+//! held to bounds.
+//!
+//! Without NVRTC on the library path the test says so and passes, unless
+//! `LANECAST_REQUIRE_NVRTC=1`: then it fails.
+#![cfg(feature = "gpu")]
+
+use lanecast::gpu::compile;
+use lanecast::gpu::element::Element;
+use lanecast::gpu::kernel::SOURCES;
+use lanecast::gpu::kernel::Source;
+use lanecast::gpu::kernel::Variant;
+
+const ARCHITECTURES: [u32; 6] = [80, 86, 89, 90, 100, 120];
+
+/// NVRTC, or a loud reason why not.
+fn compiler() -> bool {
+    if compile::available() {
+        return true;
+    }
+    let required = std::env::var("LANECAST_REQUIRE_NVRTC").is_ok_and(|v| v == "1");
+    assert!(!required, "LANECAST_REQUIRE_NVRTC=1, but NVRTC is not on the library path");
+    eprintln!("SKIPPED: NVRTC is not on the library path; no kernel was compiled");
+    false
+}
+
+/// Whether the source communicates, so that its code depends on ranks and element.
+fn communicates(source: &Source) -> bool {
+    source.text().contains("Arguments a)") || source.text().contains("Arguments a,")
+}
+
+fn variants(source: &Source) -> Vec<Variant> {
+    if !communicates(source) {
+        return vec![Variant::new(2, Element::Bf16)];
+    }
+    let mut all = vec![Variant::new(2, Element::F16), Variant::new(8, Element::Bf16)];
+    if source.name == "hierarchical_ll" {
+        let mut islands = Variant::new(8, Element::Bf16);
+        islands.macros.push(("GROUP", 4));
+        all.push(islands);
+    }
+    if source.name == "fused_one_shot" {
+        let mut split = Variant::new(8, Element::Bf16);
+        split.macros = vec![("SPLIT", 4), ("LINES_PER_THREAD", 1)];
+        all.push(split);
+    }
+    all
+}
+
+#[test]
+fn every_kernel_compiles_within_its_bounds() {
+    if !compiler() {
+        return;
+    }
+    let mut compiled = 0;
+    for source in SOURCES {
+        for sm in ARCHITECTURES {
+            for variant in variants(source) {
+                let built = compile::compile(source, &variant, sm)
+                    .unwrap_or_else(|fault| panic!("{fault}\n{}", fault.help.as_deref().unwrap_or("")));
+                assert!(built.code.starts_with(b"\x7fELF"), "{} for sm_{sm} is machine code", source.name);
+                for function in source.functions {
+                    let found = built.resources.iter().find(|r| r.function == *function);
+                    let took = found.unwrap_or_else(|| panic!("{} reports nothing on {function}: {:?}", source.name, built.resources));
+                    let place = format!("{function} for sm_{sm}, {variant:?}: {took:?}");
+                    // 512 threads a block and 64K registers a multiprocessor: 128 each.
+                    assert!(took.registers > 0 && took.registers <= 128, "registers of {place}");
+                    // A few words around the slow path's call are no harm; arrays in memory would be.
+                    assert!(took.spill_bytes <= 64, "spills of {place}");
+                    // One float a warp for the norm; nothing else uses shared memory. The
+                    // newest architectures reserve 1 KiB of it for the system.
+                    assert!(took.shared_bytes <= 1024 + 128, "shared memory of {place}");
+                }
+                compiled += 1;
+            }
+        }
+    }
+    assert!(compiled >= ARCHITECTURES.len() * SOURCES.len());
+}
+
+#[test]
+fn a_mistake_is_reported_with_the_compilers_words() {
+    if !compiler() {
+        return;
+    }
+    let mut variant = Variant::new(2, Element::Bf16);
+    variant.macros.push(("RANKS_MAX", 1));
+    // The macro is redefined by the common text: a warning at most. An unknown
+    // architecture is an error.
+    let Err(fault) = compile::compile(&SOURCES[0], &variant, 12) else { panic!("sm_12 does not exist") };
+    assert_eq!(fault.code, "gpu-compile");
+    assert!(fault.message.contains("sm_12"));
+}
+
+#[test]
+fn every_kernel_file_is_embedded() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let mut files: Vec<String> = std::fs::read_dir(folder)
+        .expect("kernels/ is readable")
+        .filter_map(|entry| entry.expect("an entry").file_name().to_str().map(str::to_owned))
+        .filter_map(|name| name.strip_suffix(".cu").map(str::to_owned))
+        .filter(|name| name != "common")
+        .collect();
+    files.sort();
+    let mut known: Vec<&str> = SOURCES.iter().map(|s| s.name).collect();
+    known.sort_unstable();
+    assert_eq!(files, known);
+    for source in SOURCES {
+        let text = source.text();
+        assert!(!text.contains("#include"), "{} includes nothing", source.name);
+        for function in source.functions {
+            assert!(text.contains(&format!(" {function}(")), "{function} is in {}", source.name);
+        }
+    }
+}
