@@ -6,7 +6,7 @@ use crate::import::aiconfigurator;
 use crate::import::crossover;
 use crate::import::host_settings;
 use crate::import::input;
-use crate::import::json;
+use crate::import::json_tree;
 use crate::import::lspci;
 use crate::import::nccl_log;
 use crate::import::nccl_tests;
@@ -144,14 +144,14 @@ fn unknown(name: &str) -> Box<Fault> {
 }
 
 fn unknown_json(head: &[u8], name: &str) -> Box<Fault> {
-    let keys: Vec<String> = json::keys_of(head).into_iter().take(30).map(|k| k.chars().take(60).collect()).collect();
+    let keys: Vec<String> = json_tree::keys_of(head).into_iter().take(30).map(|k| k.chars().take(60).collect()).collect();
     let keys = if keys.is_empty() { "no keys at the top".to_owned() } else { format!("the keys {}", keys.join(", ")) };
     Fault::new("import-unknown", format!("{name} is JSON of no kind that is recognised: it has {keys}"))
         .help("expected a torch profiler trace, nvbandwidth, nccl-tests, rccl-tests, NCCL inspector, or a benchmark of SGLang or vLLM")
 }
 
 fn json_kind(head: &[u8]) -> Option<ForeignKind> {
-    let keys = json::keys_of(head);
+    let keys = json_tree::keys_of(head);
     let has = |key: &str| keys.iter().any(|k| k == key);
     if has("traceEvents") || has("deviceProperties") && has("schemaVersion") || has("ph") && (has("ts") || has("pid")) {
         Some(ForeignKind::Kineto)

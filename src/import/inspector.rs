@@ -5,8 +5,8 @@ use std::io::Read;
 
 use crate::error::Fault;
 use crate::error::Result;
-use crate::import::json;
 use crate::import::json::Json;
+use crate::import::json_tree;
 use crate::import::nccl_tests::Run;
 use crate::import::outcome::Outcome;
 use crate::trace::observation::Collective;
@@ -27,9 +27,9 @@ pub fn read(name: &str, input: impl Read) -> Result<Outcome> {
     while !json.at_end()? {
         let value = json.tree()?;
         let perf = &value["coll_perf"];
-        let ranks = json::whole(&value["header"]["n_ranks"]).and_then(|n| u32::try_from(n).ok()).filter(|n| (2..=65536).contains(n));
-        let bytes = json::whole(&perf["coll_msg_size_bytes"]).filter(|b| *b > 0);
-        let us = json::number(&perf["coll_exec_time_us"]).filter(|t| *t > 0.0 && *t < 1e9);
+        let ranks = json_tree::whole(&value["header"]["n_ranks"]).and_then(|n| u32::try_from(n).ok()).filter(|n| (2..=65536).contains(n));
+        let bytes = json_tree::whole(&perf["coll_msg_size_bytes"]).filter(|b| *b > 0);
+        let us = json_tree::number(&perf["coll_exec_time_us"]).filter(|t| *t > 0.0 && *t < 1e9);
         match (ranks, bytes, us, perf["coll"].as_str()) {
             (Some(ranks), Some(bytes), Some(us), Some(collective)) if kept < EXECUTIONS_MAX => {
                 kept += 1;

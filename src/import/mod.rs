@@ -5,6 +5,7 @@
 //! They know no model, plan or strategy.
 
 pub mod aiconfigurator;
+pub mod cabling;
 pub mod crossover;
 pub mod decimal;
 pub mod detect;
@@ -14,9 +15,11 @@ pub mod host_settings;
 pub mod input;
 pub mod inspector;
 pub mod json;
+pub mod json_tree;
 pub mod kernel_name;
 pub mod kineto;
 pub mod lspci;
+pub mod machine;
 pub mod nccl_facts;
 pub mod nccl_graph;
 pub mod nccl_log;
@@ -29,6 +32,7 @@ pub mod nvbandwidth;
 pub mod outcome;
 pub mod p2p_test;
 pub mod p2pmark;
+pub mod rates;
 pub mod rccl_tests;
 pub mod serving;
 pub mod summary;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::Fault;
 use crate::error::Result;
-use crate::import::json;
+use crate::import::json_tree;
 use crate::import::outcome::Outcome;
 use crate::trace::observation::Algorithm;
 use crate::trace::observation::Collective;
@@ -264,11 +264,11 @@ fn take_row(name: &str, run: &Run, header: &[&str], words: &[&str], outcome: &mu
 pub fn read_json(name: &str, value: &Value) -> Result<Outcome> {
     let config = &value["config"];
     let devices = value["devices"].as_array().map_or(0, Vec::len);
-    let whole = |v: &Value| json::whole(v).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    let whole = |v: &Value| json_tree::whole(v).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
     let (threads, gpus) = (whole(&config["nthreads"]), whole(&config["ngpus"]));
     let pids: std::collections::BTreeSet<u32> = value["devices"].as_array().into_iter().flatten().map(|d| whole(&d["pid"])).collect();
     let args: Vec<&str> = value["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let version = json::whole(&value["nccl_version"]).and_then(|c| u32::try_from(c).ok()).filter(|c| *c >= 1000).map(version_of_code);
+    let version = json_tree::whole(&value["nccl_version"]).and_then(|c| u32::try_from(c).ok()).filter(|c| *c >= 1000).map(version_of_code);
     let version =
         version.or_else(|| value["nccl_version"].as_str().map(|v| v.split('+').next().unwrap_or("").to_owned())).unwrap_or_default();
     let graph = whole(&config["graph"]) > 0 || config["graph"].as_str() == Some("true");
@@ -286,13 +286,15 @@ pub fn read_json(name: &str, value: &Value) -> Result<Outcome> {
     let mut wrong = 0;
     for result in value["results"].as_array().into_iter().flatten().take(ROWS_MAX) {
         for (half, title) in [("out_of_place", "out of place"), ("in_place", "in place")] {
-            let us = json::number(&result[half]["time"]).or_else(|| json::number(&result[half]["cpu_time"]));
-            let (Some(bytes), Some(us)) = (json::whole(&result["size"]).filter(|b| *b > 0), us.filter(|t| *t > 0.0 && *t < 1e12)) else {
+            let us = json_tree::number(&result[half]["time"]).or_else(|| json_tree::number(&result[half]["cpu_time"]));
+            let (Some(bytes), Some(us)) = (json_tree::whole(&result["size"]).filter(|b| *b > 0), us.filter(|t| *t > 0.0 && *t < 1e12))
+            else {
                 continue;
             };
             let iterations = &result[format!("{half}_per_iter").as_str()];
-            let range = json::number(&iterations["min_us"]).zip(json::number(&iterations["max_us"])).filter(|(l, h)| *l > 0.0 && l <= h);
-            wrong += u32::from(json::number(&result[half]["nwrong"]).is_some_and(|w| w >= 1.0));
+            let range =
+                json_tree::number(&iterations["min_us"]).zip(json_tree::number(&iterations["max_us"])).filter(|(l, h)| *l > 0.0 && l <= h);
+            wrong += u32::from(json_tree::number(&result[half]["nwrong"]).is_some_and(|w| w >= 1.0));
             let dtype = result["type"].as_str().unwrap_or("float");
             outcome.observations.push(run.observation(bytes, dtype, us, range, &format!("nccl-tests, {title}, {name}")));
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::import::facts::Matrix;
-use crate::import::json;
+use crate::import::json_tree;
 use crate::import::outcome::Outcome;
 
 const CODE: &str = "import-nvbandwidth";
@@ -24,7 +24,8 @@ pub fn read_json(name: &str, value: &Value) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let text = |key: &str| top[key].as_str().map(str::to_owned);
     outcome.facts.versions.driver = text("Driver Version");
-    outcome.facts.versions.cuda = text("CUDA Runtime Version").or_else(|| json::number(&top["CUDA Runtime Version"]).map(cuda_version));
+    outcome.facts.versions.cuda =
+        text("CUDA Runtime Version").or_else(|| json_tree::number(&top["CUDA Runtime Version"]).map(cuda_version));
     if let Some(error) = text("error") {
         outcome.warn(format!("{name}: nvbandwidth reports: {error}"));
     }
@@ -35,7 +36,7 @@ pub fn read_json(name: &str, value: &Value) -> Result<Outcome> {
             .as_array()
             .into_iter()
             .flatten()
-            .map(|row| row.as_array().into_iter().flatten().map(|cell| json::number(cell).filter(|n| *n >= 0.0)).collect())
+            .map(|row| row.as_array().into_iter().flatten().map(|cell| json_tree::number(cell).filter(|n| *n >= 0.0)).collect())
             .collect();
         if status != "Passed" || rows.is_empty() {
             outcome.skipped(format!("{name}: {title} ({status})"));

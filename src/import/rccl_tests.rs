@@ -4,8 +4,8 @@ use std::io::Read;
 
 use crate::error::Fault;
 use crate::error::Result;
-use crate::import::json;
 use crate::import::json::Json;
+use crate::import::json_tree;
 use crate::import::nccl_tests::Run;
 use crate::import::outcome::Outcome;
 use crate::trace::observation::Collective;
@@ -24,8 +24,8 @@ pub fn read(name: &str, input: impl Read) -> Result<Outcome> {
         let value = json.tree()?;
         let rows = if let Some(list) = value.as_array() { list.clone() } else { vec![value] };
         for row in rows {
-            let whole = |key: &str| json::whole(&row[key]).filter(|n| *n > 0);
-            let (Some(bytes), Some(ranks), Some(us)) = (whole("size"), whole("gpus"), json::number(&row["time"]).filter(|t| *t > 0.0))
+            let whole = |key: &str| json_tree::whole(&row[key]).filter(|n| *n > 0);
+            let (Some(bytes), Some(ranks), Some(us)) = (whole("size"), whole("gpus"), json_tree::number(&row["time"]).filter(|t| *t > 0.0))
             else {
                 unusable += 1;
                 continue;
@@ -38,8 +38,8 @@ pub fn read(name: &str, input: impl Read) -> Result<Outcome> {
                 version: String::new(),
                 implementation: Implementation::Rccl,
             };
-            let in_place = row["inPlace"].as_bool() == Some(true) || json::whole(&row["inPlace"]) == Some(1);
-            wrong += u32::from(json::number(&row["#wrong"]).is_some_and(|w| w >= 1.0));
+            let in_place = row["inPlace"].as_bool() == Some(true) || json_tree::whole(&row["inPlace"]) == Some(1);
+            wrong += u32::from(json_tree::number(&row["#wrong"]).is_some_and(|w| w >= 1.0));
             let half = if in_place { "in place" } else { "out of place" };
             outcome.observations.push(run.observation(
                 bytes,

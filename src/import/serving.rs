@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::error::Fault;
 use crate::error::Result;
-use crate::import::json;
 use crate::import::json::Json;
 use crate::import::json::Next;
+use crate::import::json_tree;
 use crate::import::outcome::Outcome;
 use crate::trace::line;
 use crate::trace::table;
@@ -208,14 +208,14 @@ fn take<R: Read>(name: &str, json: &mut Json<R>, outcome: &mut Outcome) -> Resul
     };
     for (key, column, factor) in table {
         // A rate of "inf" means that all requests were sent at once: no number.
-        if let Some(number) = values.get(*key).and_then(json::number).map(|n| n * factor).filter(|n| n.is_finite() && *n >= 0.0) {
+        if let Some(number) = values.get(*key).and_then(json_tree::number).map(|n| n * factor).filter(|n| n.is_finite() && *n >= 0.0) {
             // Six decimals: a product such as 0.0122 × 1000 has noise beyond.
             run.numbers.insert(column, line::trimmed(number, 6).parse().unwrap_or(number));
         }
     }
     per_request(&values, &mut run);
     if let Some(Value::Array(rates)) = values.get("spec_decode_per_position_acceptance_rates") {
-        run.acceptance = rates.iter().filter_map(json::number).filter(|r| (0.0..=1.0).contains(r)).take(64).collect();
+        run.acceptance = rates.iter().filter_map(json_tree::number).filter(|r| (0.0..=1.0).contains(r)).take(64).collect();
     }
     check(name, &run, outcome);
     if lists > 0 && outcome.skipped.is_empty() {
@@ -229,7 +229,7 @@ fn take<R: Read>(name: &str, json: &mut Json<R>, outcome: &mut Outcome) -> Resul
 fn per_request(values: &BTreeMap<String, Value>, run: &mut ServingObservation) {
     let Some(requests) = run.number("requests").filter(|r| *r > 0.0) else { return };
     for (key, column) in [("total_input_tokens", "input_tokens"), ("total_output_tokens", "output_tokens")] {
-        if let (Some(total), None) = (values.get(key).and_then(json::number), run.number(column)) {
+        if let (Some(total), None) = (values.get(key).and_then(json_tree::number), run.number(column)) {
             run.numbers.insert(column, total / requests);
         }
     }
