@@ -10,6 +10,7 @@ pub mod crossover;
 pub mod decimal;
 pub mod detect;
 pub mod events;
+pub mod export;
 pub mod facts;
 pub mod host_settings;
 pub mod input;
