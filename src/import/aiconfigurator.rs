@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::import::nccl_tests;
 use crate::import::outcome::Outcome;
+use crate::import::outcome::base_name;
 use crate::trace::line::trimmed;
 use crate::trace::observation::Algorithm;
 use crate::trace::observation::Collective;
@@ -62,7 +63,7 @@ pub fn read(name: &str, text: &str) -> Result<Outcome> {
             latency_us: trimmed(ms * 1000.0, 6).parse().unwrap_or(ms * 1000.0),
             low_us: None,
             high_us: None,
-            source: format!("AIConfigurator, {} {}, {name}", row.text("framework"), row.text("device")),
+            source: format!("AIConfigurator, {} {}, {}", row.text("framework"), row.text("device"), base_name(name)),
         });
     }
     if single > 0 {

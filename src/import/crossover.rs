@@ -8,6 +8,7 @@ use crate::error::Fault;
 use crate::error::Result;
 use crate::import::nccl_tests::Run;
 use crate::import::outcome::Outcome;
+use crate::import::outcome::base_name;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Implementation;
 use crate::trace::observation::Timing;
@@ -47,7 +48,7 @@ pub fn read(name: &str, text: &str) -> Result<Outcome> {
         implementation,
     };
     for (bytes, own, nccl) in &rows {
-        let source = format!("start-up crossover benchmark, {name}");
+        let source = format!("start-up crossover benchmark, {}", base_name(name));
         outcome.observations.push(run(Implementation::OneShotPush).observation(*bytes, "bf16", *own, None, &source));
         outcome.observations.push(run(Implementation::Nccl).observation(*bytes, "bf16", *nccl, None, &source));
     }

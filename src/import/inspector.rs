@@ -9,6 +9,7 @@ use crate::import::json::Json;
 use crate::import::json_tree;
 use crate::import::nccl_tests::Run;
 use crate::import::outcome::Outcome;
+use crate::import::outcome::base_name;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Implementation;
 use crate::trace::observation::Timing;
@@ -50,7 +51,7 @@ pub fn read(name: &str, input: impl Read) -> Result<Outcome> {
         };
         let of = |i: usize| (f64::from(times[i]) * 1e3).round_ties_even() / 1e3;
         let range = Some((of(0), of(times.len() - 1)));
-        let source = format!("NCCL inspector, median of {} executions over all ranks, waiting included, {name}", times.len());
+        let source = format!("NCCL inspector, median of {} executions over all ranks, waiting included, {}", times.len(), base_name(name));
         outcome.observations.push(run.observation(bytes, "bytes", of(times.len() / 2), range, &source));
     }
     if outcome.observations.is_empty() {

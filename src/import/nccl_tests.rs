@@ -9,6 +9,7 @@ use crate::error::Fault;
 use crate::error::Result;
 use crate::import::json_tree;
 use crate::import::outcome::Outcome;
+use crate::import::outcome::base_name;
 use crate::trace::observation::Algorithm;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Implementation;
@@ -251,7 +252,7 @@ fn take_row(name: &str, run: &Run, header: &[&str], words: &[&str], outcome: &mu
             wrong += 1;
         }
         if bytes > 0 {
-            outcome.observations.push(run.observation(bytes, words[2], us, extremes, &format!("nccl-tests, {half}, {name}")));
+            outcome.observations.push(run.observation(bytes, words[2], us, extremes, &format!("nccl-tests, {half}, {}", base_name(name))));
         }
     }
     wrong
@@ -296,7 +297,7 @@ pub fn read_json(name: &str, value: &Value) -> Result<Outcome> {
                 json_tree::number(&iterations["min_us"]).zip(json_tree::number(&iterations["max_us"])).filter(|(l, h)| *l > 0.0 && l <= h);
             wrong += u32::from(json_tree::number(&result[half]["nwrong"]).is_some_and(|w| w >= 1.0));
             let dtype = result["type"].as_str().unwrap_or("float");
-            outcome.observations.push(run.observation(bytes, dtype, us, range, &format!("nccl-tests, {title}, {name}")));
+            outcome.observations.push(run.observation(bytes, dtype, us, range, &format!("nccl-tests, {title}, {}", base_name(name))));
         }
     }
     if outcome.observations.is_empty() {

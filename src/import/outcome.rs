@@ -63,3 +63,8 @@ impl Outcome {
         }
     }
 }
+
+/// The last part of a path: sources in outputs tell the file, not the folder.
+pub fn base_name(name: &str) -> &str {
+    name.rsplit(['/', '\\']).next().unwrap_or(name)
+}

@@ -8,6 +8,7 @@ use crate::import::json::Json;
 use crate::import::json_tree;
 use crate::import::nccl_tests::Run;
 use crate::import::outcome::Outcome;
+use crate::import::outcome::base_name;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Implementation;
 use crate::trace::observation::Timing;
@@ -46,7 +47,7 @@ pub fn read(name: &str, input: impl Read) -> Result<Outcome> {
                 row["type"].as_str().unwrap_or("float"),
                 us,
                 None,
-                &format!("rccl-tests, {half}, {name}"),
+                &format!("rccl-tests, {half}, {}", base_name(name)),
             ));
         }
     }

@@ -14,6 +14,7 @@ use crate::import::json::Json;
 use crate::import::json::Next;
 use crate::import::json_tree;
 use crate::import::outcome::Outcome;
+use crate::import::outcome::base_name;
 use crate::trace::line;
 use crate::trace::table;
 use crate::trace::table::Table;
@@ -203,7 +204,7 @@ fn take<R: Read>(name: &str, json: &mut Json<R>, outcome: &mut Outcome) -> Resul
         engine: engine.to_owned(),
         benchmark: benchmark.to_owned(),
         model: [text("model_id"), text("model"), text("model_path")].into_iter().find(|m| !m.is_empty()).unwrap_or_default(),
-        source: name.to_owned(),
+        source: base_name(name).to_owned(),
         ..ServingObservation::default()
     };
     for (key, column, factor) in table {
