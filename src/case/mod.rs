@@ -10,6 +10,7 @@ pub mod assemble;
 pub mod chain;
 pub mod pricing;
 pub mod question;
+pub mod records;
 pub mod roads;
 
 pub use answer::Answer;

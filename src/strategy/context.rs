@@ -21,13 +21,15 @@ pub struct Context<'a> {
     pub ranks: usize,
     /// Variables that the user has set anyway; a strategy's own go before them.
     pub environment: BTreeMap<String, String>,
+    /// NCCL's version, where it is not the machine's.
+    pub nccl: Option<nccl::Version>,
     communicators: RefCell<BTreeMap<BTreeMap<String, String>, nccl::Communicator>>,
 }
 
 impl<'a> Context<'a> {
     /// A group of `ranks` on a machine, nothing set.
     pub fn new(machine: &'a Machine, ranks: usize) -> Context<'a> {
-        Context { machine, ranks, environment: BTreeMap::new(), communicators: RefCell::default() }
+        Context { machine, ranks, environment: BTreeMap::new(), nccl: None, communicators: RefCell::default() }
     }
 
     /// The kind of the first GPU.
@@ -58,6 +60,9 @@ impl<'a> Context<'a> {
     /// # Errors
     /// When the machine's version cannot be read.
     pub fn nccl_version(&self) -> Result<nccl::Version> {
+        if let Some(version) = self.nccl {
+            return Ok(version);
+        }
         self.machine.versions.nccl.as_deref().unwrap_or(NCCL_ASSUMED).parse()
     }
 

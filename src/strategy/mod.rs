@@ -8,7 +8,7 @@ pub mod context;
 mod custom;
 mod fused;
 pub mod gate;
-mod nccl_family;
+pub mod nccl_family;
 pub mod nccl_schedule;
 mod refused;
 
