@@ -31,6 +31,8 @@ pub(super) struct Link {
     pub active: Vec<u32>,
     /// Its flows must be solved at the end of the instant.
     pub dirty: bool,
+    /// It is asked for more than it has.
+    pub over: bool,
     /// Scratch of the solver: visited, capacity left, flows not yet settled.
     pub seen: bool,
     pub free: u64,
@@ -54,6 +56,8 @@ pub(super) struct Bundle {
     pub flows: Vec<(u128, u32)>,
     /// Range of the fabric's `hops`.
     pub hops: (u32, u32),
+    /// Flows that its links know of.
+    counted: u64,
     /// Bytes of all flows so far.
     pub carried: u64,
     /// In the list of bundles whose end is to be told.
@@ -146,8 +150,7 @@ impl Fabric {
     /// at its end, which is told by the next [`Fabric::solve`].
     pub fn start(&mut self, bundle: u32, slot: u32, bytes: u64, now: u64) {
         let at = &mut self.bundles[bundle as usize];
-        let wakes = at.flows.is_empty();
-        if wakes {
+        if at.flows.is_empty() {
             (at.served, at.since, at.rate, at.end) = (0, now, at.cap, u64::MAX);
         } else {
             at.serve_until(now);
@@ -157,21 +160,7 @@ impl Fabric {
         let place = at.flows.iter().position(|&flow| flow <= (target, slot)).unwrap_or(at.flows.len());
         at.flows.insert(place, (target, slot));
         at.carried += bytes;
-        let (cap, hops) = (at.cap, at.hops);
         mark_changed(&mut self.changed, at, bundle);
-        for hop in hops.0..hops.1 {
-            let hop = self.hops[hop as usize];
-            let link = &mut self.links[hop as usize];
-            if wakes {
-                link.active.push(bundle);
-            }
-            link.asked += u128::from(cap);
-            link.flows += 1;
-            mark_dirty(&mut self.dirty, link, hop);
-        }
-        if wakes {
-            self.count_in_patterns(bundle, true);
-        }
     }
 
     /// Ends the flows of a bundle that end at `now`, the time that was told;
@@ -183,34 +172,21 @@ impl Fabric {
             return;
         }
         at.serve_until(now);
-        let before = at.flows.len();
         while let Some(&(target, slot)) = at.flows.last()
             && target <= at.served
         {
             at.flows.pop();
             ended.push(slot);
         }
-        let count = (before - at.flows.len()) as u64;
-        let (cap, hops, sleeps) = (at.cap, at.hops, at.flows.is_empty());
         mark_changed(&mut self.changed, at, bundle);
-        for hop in hops.0..hops.1 {
-            let hop = self.hops[hop as usize];
-            let link = &mut self.links[hop as usize];
-            mark_dirty(&mut self.dirty, link, hop);
-            link.asked -= u128::from(cap) * u128::from(count);
-            link.flows -= count;
-            if sleeps && let Some(place) = link.active.iter().position(|&other| other == bundle) {
-                link.active.swap_remove(place);
-            }
-        }
-        if sleeps {
-            self.count_in_patterns(bundle, false);
-        }
     }
 
     /// Solves the components in which a link is or was asked for too much, and
     /// tells each bundle whose next end is new.
     pub fn solve(&mut self, now: u64, mut tell: impl FnMut(u32, u64)) {
+        for place in 0..self.changed.len() {
+            self.count(self.changed[place]);
+        }
         self.share(now);
         while let Some(bundle) = self.changed.pop() {
             let at = &mut self.bundles[bundle as usize];
@@ -220,6 +196,35 @@ impl Fabric {
                 tell(bundle, end);
             }
             at.end = end;
+        }
+    }
+
+    /// Brings the links up to date with a bundle's flows, once an instant.
+    fn count(&mut self, bundle: u32) {
+        let at = &mut self.bundles[bundle as usize];
+        let (before, after) = (at.counted, at.flows.len() as u64);
+        if before == after {
+            return;
+        }
+        at.counted = after;
+        let (cap, hops) = (u128::from(at.cap), at.hops);
+        for hop in hops.0..hops.1 {
+            let hop = self.hops[hop as usize];
+            let link = &mut self.links[hop as usize];
+            mark_dirty(&mut self.dirty, link, hop);
+            link.asked = link.asked + cap * u128::from(after) - cap * u128::from(before);
+            link.flows = link.flows + after - before;
+            mark_dirty(&mut self.dirty, link, hop);
+            if before == 0 {
+                link.active.push(bundle);
+            } else if after == 0
+                && let Some(place) = link.active.iter().position(|&other| other == bundle)
+            {
+                link.active.swap_remove(place);
+            }
+        }
+        if before == 0 || after == 0 {
+            self.count_in_patterns(bundle, before == 0);
         }
     }
 
@@ -257,8 +262,8 @@ impl Fabric {
         for membership in &self.memberships[bundle as usize] {
             let index = membership.pattern as usize;
             let (pattern, collapse) = (&mut self.patterns[index], &self.network.collapses[index]);
-            count(&mut pattern.sources[membership.source as usize], &mut pattern.sources_active, wakes);
-            count(&mut pattern.roots[membership.root as usize], &mut pattern.roots_active, wakes);
+            count_in(&mut pattern.sources[membership.source as usize], &mut pattern.sources_active, wakes);
+            count_in(&mut pattern.roots[membership.root as usize], &mut pattern.roots_active, wakes);
             let met = pattern.sources_active >= collapse.sources_min && pattern.roots_active >= collapse.roots_min;
             let hop = self.network.capacity.len() + index;
             let link = &mut self.links[hop];
@@ -271,6 +276,9 @@ impl Fabric {
 
 impl Bundle {
     pub fn serve_until(&mut self, now: u64) {
+        if now == self.since {
+            return;
+        }
         self.served += u128::from(self.rate) * u128::from(now - self.since);
         self.since = now;
     }
@@ -289,7 +297,8 @@ impl Bundle {
 
 /// A change on a link matters to others when it is or was asked for too much.
 fn mark_dirty(dirty: &mut Vec<u32>, link: &mut Link, index: u32) {
-    if !link.dirty && link.asked > u128::from(link.capacity) {
+    link.over = link.asked > u128::from(link.capacity);
+    if link.over && !link.dirty {
         link.dirty = true;
         dirty.push(index);
     }
@@ -302,7 +311,7 @@ pub(super) fn mark_changed(changed: &mut Vec<u32>, bundle: &mut Bundle, index: u
     }
 }
 
-fn count(of: &mut u32, active: &mut usize, wakes: bool) {
+fn count_in(of: &mut u32, active: &mut usize, wakes: bool) {
     if wakes {
         *active += usize::from(*of == 0);
         *of += 1;

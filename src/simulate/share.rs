@@ -36,7 +36,7 @@ impl Fabric {
                 self.component_bundles.push(bundle);
                 for &hop in &self.hops[at.hops.0 as usize..at.hops.1 as usize] {
                     let link = &mut self.links[hop as usize];
-                    if !link.seen && (link.dirty || link.asked > u128::from(link.capacity)) {
+                    if !link.seen && (link.dirty || link.over) {
                         link.seen = true;
                         self.component_links.push(hop);
                     }
