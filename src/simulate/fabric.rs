@@ -1,289 +1,327 @@
 //! Directed links shared max-min fairly by flows.
 //!
 //! A flow has a route, bytes and a cap (the rate at which its source can feed
-//! it). As long as the caps on every link of a flow fit, each flow runs at its
-//! cap and nothing else is touched. Only a link that is asked for more than it
-//! has makes its component of flows be solved, once an instant. Work is kept in
-//! units of 10^-12 bytes, so that rate × time is exact; ends round up.
+//! it). Flows of equal route and cap always run at the same rate: they are one
+//! [`Bundle`], which counts the bytes that each of its flows has been served
+//! and ends a flow when that count reaches its target. As long as the caps on
+//! every link fit, each flow runs at its cap and nothing else is touched; a
+//! link that is asked for more than it has makes its component be solved, once
+//! an instant (`share`). Work is kept in units of 10^-12 bytes, so that
+//! rate × time is exact; ends round up.
 
-/// A directed link's capacity, and the routes over links.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Network {
-    /// Bytes per second of each directed link.
-    pub capacity: Vec<u64>,
-    /// Links of all routes, one after another.
-    pub hops: Vec<u32>,
-    /// Range of `hops` of each route.
-    pub routes: Vec<(u32, u32)>,
-    /// Patterns of posted writes that collapse.
-    pub collapses: Vec<Collapse>,
+use std::collections::BTreeMap;
+
+use super::timed::index32;
+
+pub use super::network::Collapse;
+pub use super::network::Network;
+
+pub(super) const PICO: u128 = 1_000_000_000_000;
+
+/// A directed link, or a collapse pattern, which is one more link that all of
+/// its flows cross and that has a capacity only while the pattern is met.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Link {
+    pub capacity: u64,
+    /// Sum of the caps of its flows.
+    pub asked: u128,
+    /// Flows on it.
+    pub flows: u64,
+    /// Bundles with flows on it, in no order that matters.
+    pub active: Vec<u32>,
+    /// Its flows must be solved at the end of the instant.
+    pub dirty: bool,
+    /// It is asked for more than it has.
+    pub over: bool,
+    /// Scratch of the solver: visited, capacity left, flows not yet settled.
+    pub seen: bool,
+    pub free: u64,
+    pub open: u64,
 }
 
-/// Posted writes that leave a switch from several sources for several roots.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Collapse {
-    /// Routes that count, with their source and their root.
-    pub routes: Vec<(u32, u32, u32)>,
-    /// Distinct sources that must write at once.
-    pub sources_min: usize,
-    /// Distinct roots that they must leave for.
-    pub roots_min: usize,
-    /// What all of them together are left with, bytes per second.
-    pub rate: u64,
-}
-
-impl Network {
-    /// Adds a route over directed links and returns its index.
-    pub fn route(&mut self, links: &[u32]) -> u32 {
-        let start = super::timed::index32(self.hops.len());
-        self.hops.extend_from_slice(links);
-        self.routes.push((start, super::timed::index32(self.hops.len())));
-        super::timed::index32(self.routes.len() - 1)
-    }
-
-    /// The links of a route.
-    pub fn links(&self, route: u32) -> &[u32] {
-        let (start, end) = self.routes[route as usize];
-        &self.hops[start as usize..end as usize]
-    }
-}
-
-/// A flow under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
-    /// Its route.
-    pub route: u32,
-    /// Bytes per second that its source can feed.
+/// Flows of one route and cap.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bundle {
+    /// Bytes per second that the source of each flow can feed.
     pub cap: u64,
-    /// Bytes per second that it gets.
+    /// Bytes per second that each flow gets.
     pub rate: u64,
-    /// Work left at `since`, in 10^-12 bytes.
-    pub left: u128,
-    /// When `left` was true.
+    /// What each flow has been served since the bundle woke, in 10^-12 bytes.
+    pub served: u128,
+    /// When `served` was true.
     pub since: u64,
-    /// When it will end at `rate`.
+    /// When the next flow ends, as last told.
     pub end: u64,
-    /// Bytes in all.
-    pub bytes: u64,
-    /// Whether it is under way.
-    pub active: bool,
+    /// Target in terms of `served`, and slot; the next to end is last.
+    pub flows: Vec<(u128, u32)>,
+    /// Range of the fabric's `hops`.
+    pub hops: (u32, u32),
+    /// Flows that its links know of.
+    counted: u64,
+    /// Bytes of all flows so far.
+    pub carried: u64,
+    /// In the list of bundles whose end is to be told.
+    pub changed: bool,
+    /// Scratch of the solver.
+    pub seen: bool,
+    pub settled: bool,
+    pub level: u64,
 }
 
-/// The state of the links. Slots of flows are given by the caller and never
-/// depend on the order of insertion.
+/// Which collapse patterns a route is part of: source and root as indices of
+/// the pattern's counters.
+#[derive(Clone, Copy, Debug)]
+struct Membership {
+    pattern: u32,
+    source: u32,
+    root: u32,
+}
+
+/// How many bundles write, by source and by root.
+#[derive(Clone, Debug, Default)]
+struct Pattern {
+    sources: Vec<u32>,
+    roots: Vec<u32>,
+    sources_active: usize,
+    roots_active: usize,
+}
+
+/// The state of the links.
 #[derive(Clone, Debug, Default)]
 pub struct Fabric {
-    /// Flows by slot.
-    pub flows: Vec<Flow>,
-    /// Bytes that each link has carried, for reports.
-    pub carried: Vec<u64>,
-    /// Sum of caps per link.
-    asked: Vec<u64>,
-    /// Slots of the flows on each link, in order.
-    on_link: Vec<Vec<u32>>,
-    /// Whether rates must be solved at the end of the instant.
-    dirty: bool,
-    /// Active flows per collapse pattern.
-    collapsing: Vec<Vec<u32>>,
-    scratch: Scratch,
+    pub(super) bundles: Vec<Bundle>,
+    pub(super) links: Vec<Link>,
+    /// Links of all bundles, one bundle after another.
+    pub(super) hops: Vec<u32>,
+    pub(super) dirty: Vec<u32>,
+    pub(super) changed: Vec<u32>,
+    /// Scratch of the solver: a component's links and bundles.
+    pub(super) component_links: Vec<u32>,
+    pub(super) component_bundles: Vec<u32>,
+    known: BTreeMap<(u32, u64), u32>,
+    memberships: Vec<Vec<Membership>>,
+    patterns: Vec<Pattern>,
+    network: Network,
 }
-
-#[derive(Clone, Debug, Default)]
-struct Scratch {
-    free: Vec<u64>,
-    open: Vec<u32>,
-    shared: Vec<u32>,
-    changed: Vec<u32>,
-}
-
-const PICO: u128 = 1_000_000_000_000;
 
 impl Fabric {
-    /// Links at rest, room for `slots` flows.
-    pub fn new(network: &Network, slots: usize) -> Fabric {
-        let links = network.capacity.len();
+    /// Links at rest.
+    pub fn new(network: &Network) -> Fabric {
+        let real = network.capacity.iter().copied();
+        let links = real.chain(network.collapses.iter().map(|_| u64::MAX));
         Fabric {
-            flows: vec![Flow::default(); slots],
-            carried: vec![0; links],
-            asked: vec![0; links],
-            on_link: vec![Vec::new(); links],
-            dirty: false,
-            collapsing: vec![Vec::new(); network.collapses.len()],
-            scratch: Scratch { free: vec![0; links], ..Scratch::default() },
+            links: links.map(|capacity| Link { capacity, ..Link::default() }).collect(),
+            patterns: vec![Pattern::default(); network.collapses.len()],
+            network: network.clone(),
+            ..Fabric::default()
         }
     }
 
-    /// Starts a flow of `bytes` in `slot` at `now`; its end is known after [`Fabric::solve`].
-    pub fn start(&mut self, network: &Network, slot: u32, route: u32, bytes: u64, cap: u64, now: u64) {
-        let links = network.links(route);
-        let narrowest = links.iter().map(|&link| network.capacity[link as usize]).min().unwrap_or(u64::MAX);
+    /// The bundle of flows over `route` that their source feeds with at most
+    /// `cap` bytes per second.
+    pub fn bundle(&mut self, route: u32, cap: u64) -> u32 {
+        let links = self.network.links(route);
+        let narrowest = links.iter().map(|&link| self.network.capacity[link as usize]).min().unwrap_or(u64::MAX);
         let cap = cap.min(narrowest).max(1);
-        self.flows[slot as usize] =
-            Flow { route, cap, rate: cap, left: u128::from(bytes) * PICO, since: now, end: u64::MAX, bytes, active: true };
-        for &link in links {
-            let link = link as usize;
-            self.asked[link] += cap;
-            self.dirty |= self.asked[link] > network.capacity[link];
-            let place = self.on_link[link].partition_point(|&other| other < slot);
-            self.on_link[link].insert(place, slot);
+        if let Some(&known) = self.known.get(&(route, cap)) {
+            return known;
         }
-        for (pattern, active) in network.collapses.iter().zip(&mut self.collapsing) {
-            if pattern.routes.iter().any(|&(known, _, _)| known == route) {
-                let place = active.partition_point(|&other| other < slot);
-                active.insert(place, slot);
-                self.dirty = true;
-            }
+        let bundle = index32(self.bundles.len());
+        let start = index32(self.hops.len());
+        self.hops.extend_from_slice(links);
+        let mut memberships = Vec::new();
+        for (index, collapse) in self.network.collapses.iter().enumerate() {
+            let Some(&(_, source, root)) = collapse.routes.iter().find(|(known, _, _)| *known == route) else { continue };
+            let source = place_of(collapse.routes.iter().map(|r| r.1), source);
+            let root = place_of(collapse.routes.iter().map(|r| r.2), root);
+            let pattern = &mut self.patterns[index];
+            pattern.sources.resize(collapse.routes.len(), 0);
+            pattern.roots.resize(collapse.routes.len(), 0);
+            memberships.push(Membership { pattern: index32(index), source, root });
+            self.hops.push(index32(self.network.capacity.len() + index));
         }
-        let flow = &mut self.flows[slot as usize];
-        flow.end = end_of(flow);
-        self.scratch.changed.push(slot);
+        self.memberships.push(memberships);
+        self.bundles.push(Bundle { cap, hops: (start, index32(self.hops.len())), ..Bundle::default() });
+        self.known.insert((route, cap), bundle);
+        bundle
     }
 
-    /// Ends the flow in `slot`.
-    pub fn finish(&mut self, network: &Network, slot: u32) {
-        let flow = self.flows[slot as usize];
-        self.flows[slot as usize].active = false;
-        for &link in network.links(flow.route) {
-            let link = link as usize;
-            self.dirty |= self.asked[link] > network.capacity[link];
-            self.asked[link] -= flow.cap;
-            self.carried[link] += flow.bytes;
-            if let Ok(place) = self.on_link[link].binary_search(&slot) {
-                self.on_link[link].remove(place);
-            }
+    /// Starts a flow of `bytes`, at least one, at `now`; `slot` is handed back
+    /// at its end, which is told by the next [`Fabric::solve`].
+    pub fn start(&mut self, bundle: u32, slot: u32, bytes: u64, now: u64) {
+        let at = &mut self.bundles[bundle as usize];
+        if at.flows.is_empty() {
+            (at.served, at.since, at.rate, at.end) = (0, now, at.cap, u64::MAX);
+        } else {
+            at.serve_until(now);
         }
-        for active in &mut self.collapsing {
-            if let Ok(place) = active.binary_search(&slot) {
-                active.remove(place);
-                self.dirty = true;
-            }
-        }
+        let target = at.served + u128::from(bytes) * PICO;
+        // Few flows, and most arrive in the order of their ends: search from the front.
+        let place = at.flows.iter().position(|&flow| flow <= (target, slot)).unwrap_or(at.flows.len());
+        at.flows.insert(place, (target, slot));
+        at.carried += bytes;
+        mark_changed(&mut self.changed, at, bundle);
     }
 
-    /// Solves rates if any link is asked for too much, and reports each flow
-    /// whose end changed since the last call.
-    pub fn solve(&mut self, network: &Network, now: u64, mut changed: impl FnMut(u32, u64)) {
-        if self.dirty {
-            self.dirty = false;
-            self.share(network, now);
-        }
-        let mut list = std::mem::take(&mut self.scratch.changed);
-        list.sort_unstable();
-        list.dedup();
-        for &slot in &list {
-            let flow = &self.flows[slot as usize];
-            if flow.active {
-                changed(slot, flow.end);
-            }
-        }
-        list.clear();
-        self.scratch.changed = list;
-    }
-
-    /// Progressive filling: all flows rise together; a flow stops at its cap or
-    /// when one of its links is full.
-    fn share(&mut self, network: &Network, now: u64) {
-        let mut open = std::mem::take(&mut self.scratch.open);
-        open.clear();
-        open.extend((0..super::timed::index32(self.flows.len())).filter(|&slot| self.flows[slot as usize].active));
-        let limits = self.collapse_limits(network);
-        self.scratch.free.copy_from_slice(&network.capacity);
-        let mut free_of_pattern: Vec<u64> = limits.iter().map(|limit| limit.unwrap_or(u64::MAX)).collect();
-        let mut level: Vec<(u32, u64)> = Vec::with_capacity(open.len());
-        while !open.is_empty() {
-            let bottleneck = self.narrowest(network, &open, &free_of_pattern);
-            // Flows with a cap below the bottleneck's share are settled first.
-            let capped: Vec<u32> = open.iter().copied().filter(|&slot| self.flows[slot as usize].cap <= bottleneck.share).collect();
-            let settled = if capped.is_empty() { bottleneck.flows } else { capped };
-            for &slot in &settled {
-                let flow = &self.flows[slot as usize];
-                let rate = flow.cap.min(bottleneck.share);
-                for &link in network.links(flow.route) {
-                    self.scratch.free[link as usize] -= rate.min(self.scratch.free[link as usize]);
-                }
-                for (active, free) in self.collapsing.iter().zip(&mut free_of_pattern) {
-                    if active.binary_search(&slot).is_ok() {
-                        *free -= rate.min(*free);
-                    }
-                }
-                level.push((slot, rate.max(1)));
-            }
-            open.retain(|slot| settled.binary_search(slot).is_err());
-        }
-        self.scratch.open = open;
-        level.sort_unstable();
-        for (slot, rate) in level {
-            self.set_rate(slot, rate, now);
-        }
-    }
-
-    fn set_rate(&mut self, slot: u32, rate: u64, now: u64) {
-        let flow = &mut self.flows[slot as usize];
-        if flow.rate == rate {
+    /// Ends the flows of a bundle that end at `now`, the time that was told;
+    /// each one's slot is added to `ended`. Nothing happens where another end
+    /// has been told since.
+    pub fn finish(&mut self, bundle: u32, now: u64, ended: &mut Vec<u32>) {
+        let at = &mut self.bundles[bundle as usize];
+        if at.flows.is_empty() || at.end != now {
             return;
         }
-        let moved = u128::from(flow.rate) * u128::from(now - flow.since);
-        flow.left = flow.left.saturating_sub(moved);
-        flow.since = now;
-        flow.rate = rate;
-        flow.end = end_of(flow);
-        self.scratch.changed.push(slot);
+        at.serve_until(now);
+        while let Some(&(target, slot)) = at.flows.last()
+            && target <= at.served
+        {
+            at.flows.pop();
+            ended.push(slot);
+        }
+        mark_changed(&mut self.changed, at, bundle);
     }
 
-    /// The link (or collapse pattern) with the smallest share among open flows.
-    fn narrowest(&mut self, network: &Network, open: &[u32], free_of_pattern: &[u64]) -> Bottleneck {
-        let mut best = Bottleneck { share: u64::MAX, flows: open.to_vec() };
-        let mut links = std::mem::take(&mut self.scratch.shared);
-        links.clear();
-        links.extend(open.iter().flat_map(|&slot| network.links(self.flows[slot as usize].route)));
-        links.sort_unstable();
-        links.dedup();
-        let is_open = |slot: &u32| open.binary_search(slot).is_ok();
-        for &link in &links {
-            let link = link as usize;
-            let users = self.on_link[link].iter().filter(|slot| is_open(slot)).count() as u64;
-            let share = self.scratch.free[link] / users.max(1);
-            if users > 0 && share < best.share {
-                best = Bottleneck { share, flows: self.on_link[link].iter().copied().filter(|slot| is_open(slot)).collect() };
-            }
+    /// Solves the components in which a link is or was asked for too much, and
+    /// tells each bundle whose next end is new.
+    pub fn solve(&mut self, now: u64, mut tell: impl FnMut(u32, u64)) {
+        for place in 0..self.changed.len() {
+            self.count(self.changed[place]);
         }
-        self.scratch.shared = links;
-        for (active, &free) in self.collapsing.iter().zip(free_of_pattern) {
-            let users: Vec<u32> = active.iter().copied().filter(|slot| is_open(slot)).collect();
-            if free != u64::MAX && !users.is_empty() && free / (users.len() as u64) < best.share {
-                best = Bottleneck { share: free / users.len() as u64, flows: users };
+        self.share(now);
+        while let Some(bundle) = self.changed.pop() {
+            let at = &mut self.bundles[bundle as usize];
+            at.changed = false;
+            let end = at.next_end();
+            if end != at.end && !at.flows.is_empty() {
+                tell(bundle, end);
             }
+            at.end = end;
         }
-        best
     }
 
-    /// The rate that each collapse pattern leaves, if its trigger is met.
-    fn collapse_limits(&self, network: &Network) -> Vec<Option<u64>> {
-        let count = |values: &mut Vec<u32>| {
-            values.sort_unstable();
-            values.dedup();
-            values.len()
+    /// Brings the links up to date with a bundle's flows, once an instant.
+    fn count(&mut self, bundle: u32) {
+        let at = &mut self.bundles[bundle as usize];
+        let (before, after) = (at.counted, at.flows.len() as u64);
+        if before == after {
+            return;
+        }
+        at.counted = after;
+        let (cap, hops) = (u128::from(at.cap), at.hops);
+        for hop in hops.0..hops.1 {
+            let hop = self.hops[hop as usize];
+            let link = &mut self.links[hop as usize];
+            mark_dirty(&mut self.dirty, link, hop);
+            link.asked = link.asked + cap * u128::from(after) - cap * u128::from(before);
+            link.flows = link.flows + after - before;
+            mark_dirty(&mut self.dirty, link, hop);
+            if before == 0 {
+                link.active.push(bundle);
+            } else if after == 0
+                && let Some(place) = link.active.iter().position(|&other| other == bundle)
+            {
+                link.active.swap_remove(place);
+            }
+        }
+        if before == 0 || after == 0 {
+            self.count_in_patterns(bundle, before == 0);
+        }
+    }
+
+    /// Bytes per second that flow over a link at this instant.
+    pub fn used(&self, link: usize) -> u128 {
+        let rate = |bundle: &u32| u128::from(self.bundles[*bundle as usize].rate) * self.bundles[*bundle as usize].flows.len() as u128;
+        self.links[link].active.iter().map(rate).sum()
+    }
+
+    /// Bytes per second that each flow of a bundle gets.
+    pub fn rate(&self, bundle: u32) -> u64 {
+        self.bundles[bundle as usize].rate
+    }
+
+    /// Whether any flow is under way.
+    pub fn is_busy(&self) -> bool {
+        self.bundles.iter().any(|bundle| !bundle.flows.is_empty())
+    }
+
+    /// Bytes that each real link has been given to carry so far.
+    pub fn carried(&self) -> Vec<u64> {
+        let mut carried = vec![0; self.network.capacity.len()];
+        for bundle in &self.bundles {
+            for &hop in &self.hops[bundle.hops.0 as usize..bundle.hops.1 as usize] {
+                if let Some(link) = carried.get_mut(hop as usize) {
+                    *link += bundle.carried;
+                }
+            }
+        }
+        carried
+    }
+
+    /// A bundle wakes or falls asleep: patterns may be met or no longer met.
+    fn count_in_patterns(&mut self, bundle: u32, wakes: bool) {
+        for membership in &self.memberships[bundle as usize] {
+            let index = membership.pattern as usize;
+            let (pattern, collapse) = (&mut self.patterns[index], &self.network.collapses[index]);
+            count_in(&mut pattern.sources[membership.source as usize], &mut pattern.sources_active, wakes);
+            count_in(&mut pattern.roots[membership.root as usize], &mut pattern.roots_active, wakes);
+            let met = pattern.sources_active >= collapse.sources_min && pattern.roots_active >= collapse.roots_min;
+            let hop = self.network.capacity.len() + index;
+            let link = &mut self.links[hop];
+            mark_dirty(&mut self.dirty, link, index32(hop));
+            link.capacity = if met { collapse.rate } else { u64::MAX };
+            mark_dirty(&mut self.dirty, link, index32(hop));
+        }
+    }
+}
+
+impl Bundle {
+    pub fn serve_until(&mut self, now: u64) {
+        if now == self.since {
+            return;
+        }
+        self.served += u128::from(self.rate) * u128::from(now - self.since);
+        self.since = now;
+    }
+
+    fn next_end(&self) -> u64 {
+        let Some(&(target, _)) = self.flows.last() else { return u64::MAX };
+        let left = target.saturating_sub(self.served);
+        let ps = match u64::try_from(left) {
+            Ok(left) => left.div_ceil(self.rate),
+            Err(_) => u64::try_from(left.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX),
         };
-        (network.collapses.iter().zip(&self.collapsing))
-            .map(|(pattern, active)| {
-                let known = |slot: &u32| pattern.routes.iter().find(|(route, _, _)| *route == self.flows[*slot as usize].route);
-                let mut sources: Vec<u32> = active.iter().filter_map(known).map(|(_, source, _)| *source).collect();
-                let mut roots: Vec<u32> = active.iter().filter_map(known).map(|(_, _, root)| *root).collect();
-                (count(&mut sources) >= pattern.sources_min && count(&mut roots) >= pattern.roots_min).then_some(pattern.rate)
-            })
-            .collect()
+        // The largest time means that nothing has been told.
+        self.since.saturating_add(ps).min(u64::MAX - 1)
     }
 }
 
-struct Bottleneck {
-    share: u64,
-    flows: Vec<u32>,
+/// A change on a link matters to others when it is or was asked for too much.
+fn mark_dirty(dirty: &mut Vec<u32>, link: &mut Link, index: u32) {
+    link.over = link.asked > u128::from(link.capacity);
+    if link.over && !link.dirty {
+        link.dirty = true;
+        dirty.push(index);
+    }
 }
 
-fn end_of(flow: &Flow) -> u64 {
-    let ps = match u64::try_from(flow.left) {
-        Ok(left) => left.div_ceil(flow.rate),
-        Err(_) => u64::try_from(flow.left.div_ceil(u128::from(flow.rate))).expect("simulated time fits 213 days"),
-    };
-    flow.since + ps
+pub(super) fn mark_changed(changed: &mut Vec<u32>, bundle: &mut Bundle, index: u32) {
+    if !bundle.changed {
+        bundle.changed = true;
+        changed.push(index);
+    }
+}
+
+fn count_in(of: &mut u32, active: &mut usize, wakes: bool) {
+    if wakes {
+        *active += usize::from(*of == 0);
+        *of += 1;
+    } else {
+        *of -= 1;
+        *active -= usize::from(*of == 0);
+    }
+}
+
+/// Where a value stands first among all.
+fn place_of(mut all: impl Iterator<Item = u32>, value: u32) -> u32 {
+    index32(all.position(|other| other == value).unwrap_or(0))
 }

@@ -1,6 +1,6 @@
 //! What every rank does, operation by operation: the simulator's input.
 
-use super::fabric::Network;
+use super::network::Network;
 use super::timed::Timed;
 
 /// A whole run: templates repeated in order, on a network.
@@ -82,14 +82,15 @@ impl Launch {
         }
     }
 
-    /// When the host has issued the last of `launches` kernels of a rank that
-    /// follow `before` earlier ones of each rank.
-    pub fn issued(self, ranks: usize, rank: usize, before: u64, launches: u32) -> u64 {
+    /// When the host has issued the `nth` kernel of an operation of `launches`
+    /// kernels, each rank having launched `before` kernels earlier. A thread
+    /// that launches for all ranks goes through them operation by operation.
+    pub fn issued(self, ranks: usize, rank: usize, before: u64, launches: u32, nth: u32) -> u64 {
         match self {
             Launch::Graph { .. } => 0,
-            Launch::Eager { issue, shared_thread, .. } => {
-                let (streams, turn) = if shared_thread { (ranks as u64, rank as u64 + 1) } else { (1, 1) };
-                (before * streams + u64::from(launches) * turn) * issue
+            Launch::Eager { issue, shared_thread: false, .. } => (before + u64::from(nth)) * issue,
+            Launch::Eager { issue, shared_thread: true, .. } => {
+                (before * ranks as u64 + u64::from(launches) * rank as u64 + u64::from(nth)) * issue
             }
         }
     }

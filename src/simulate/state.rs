@@ -1,10 +1,9 @@
 //! The state of a run between two events.
 
-use super::fabric::Fabric;
+use super::layout::Layout;
 use super::outcome::CollectiveTotals;
 use super::program::Program;
 use super::stamp::Stamp;
-use super::timed::index32;
 
 /// What a thread block is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,48 +21,63 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockState {
     pub phase: Phase,
-    /// Index into the steps of its collective.
+    /// Index into the steps of the layout.
     pub step: u32,
-    /// When it could enter the step.
-    pub ready: Stamp,
-    /// When the step starts, once armed.
+    /// The leg that it waits for; those before have been taken into account.
+    pub leg: u32,
+    /// When the step starts; while waiting, as far as known.
     pub start: Stamp,
+    /// While running: when the step is done, as far as known. Before: when the
+    /// block was ready for the step.
+    pub done: Stamp,
 }
 
 /// A message's place; a connection has as many as credits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slot {
-    /// First byte at the receiver.
-    pub first: Stamp,
-    /// The sender's start and work, to attribute the flow's time.
+    /// The sender's start.
     pub sent: Stamp,
-    pub work: u64,
-    /// Last byte has left the sender's threads (and fence).
-    pub done: Option<Stamp>,
-    /// The flow has ended.
-    pub flowed: Option<Stamp>,
-    /// Last byte at the receiver.
-    pub last: Option<Stamp>,
-    /// When the receiver began to fetch from staging memory.
-    pub fetching: Stamp,
-    /// The receiver's own fetch from staging memory has ended.
-    pub fetched: Option<Stamp>,
+    /// Until the message has left its sender: nothing; then when it did
+    /// (fence included); with `arrived`, its last byte's arrival.
+    pub last: Stamp,
     /// When the sender knows that the slot is free again.
     pub freed: Stamp,
+    /// From the sender's start to the first byte out, and to the last.
+    pub first: u64,
+    pub work: u64,
+    /// From the sender's start to the end of its flow, once it has ended.
+    pub flowed: Option<u64>,
+    /// Last byte has left the sender's threads (and fence).
+    pub left: bool,
+    /// Both of the above: `last` is the arrival.
+    pub arrived: bool,
+}
+
+/// The receiver's own fetch of a message from staging memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fetching {
+    pub started: Stamp,
+    pub ended: Option<Stamp>,
+}
+
+/// Its messages in flight are those from `receives` on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ConnectionState {
+    /// Messages sent and not yet received (or pulled and not yet in).
+    pub in_flight: u32,
+    /// Slots of the next message to be sent and received, counted within the connection.
+    pub sends: u32,
+    pub receives: u32,
+    /// The block that receives next, when one waits.
+    pub receiver: Option<u32>,
+    /// The block that sends next, when one waits.
+    pub sender: Option<u32>,
+    /// Wire bytes of all messages sent and received.
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ConnectionState {
-    pub sent: u64,
-    pub received: u64,
-    pub freed: u64,
-    /// The block that receives next, when one has looked.
-    pub receiver: Option<u32>,
-    /// The block that sends next, when one has looked.
-    pub sender: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
 pub(super) struct RankState {
     pub entry: u32,
     pub repeat: u32,
@@ -74,91 +88,59 @@ pub(super) struct RankState {
     pub launched: u64,
     /// Blocks of the current collective that have not ended.
     pub blocks_left: u32,
-    /// The latest end of those that have.
+    /// The collective it is in, and how many times it had entered that before.
+    pub collective: u32,
+    pub nth: u64,
+    /// The latest end of the blocks that have.
     pub end: Stamp,
     /// When the current operation's kernel started.
     pub started: u64,
     pub finished: bool,
 }
 
-/// A collective that some ranks have reached and not all have left.
-#[derive(Clone, Debug)]
-pub(super) struct Instance {
-    pub entry: u32,
-    pub repeat: u32,
-    pub operation: u32,
-    pub collective: u32,
-    pub arrivals: Vec<u64>,
-    pub ends: Vec<u64>,
-    pub members: usize,
-}
-
-/// Where a collective's blocks, connections and slots lie in the state's arrays.
+/// A collective that some ranks have reached and not all have left: the `nth`
+/// time for each of them, wherever in its sequence a rank stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
-    pub block: u32,
-    pub connection: u32,
-    pub slot: u32,
+pub(super) struct Instance {
+    pub collective: u32,
+    pub nth: u64,
+    pub arrived: u32,
+    pub left: u32,
+    pub first_arrival: u64,
+    pub last_arrival: u64,
+    pub last_end: u64,
+    /// Σ arrivals and Σ ends.
+    pub arrivals: u128,
+    pub ends: u128,
 }
 
 pub(super) struct State {
     pub ranks: Vec<RankState>,
     pub blocks: Vec<BlockState>,
-    /// Which collective each block belongs to.
-    pub collective_of: Vec<u32>,
     pub connections: Vec<ConnectionState>,
     pub slots: Vec<Slot>,
-    /// The connection (global index) of each slot.
-    pub connection_of: Vec<u32>,
-    pub layouts: Vec<Layout>,
-    pub fabric: Fabric,
+    /// One a slot if any connection is staged, else none.
+    pub fetches: Vec<Fetching>,
     pub instances: Vec<Instance>,
+    /// How many times each rank has entered each collective: `[rank * collectives + collective]`.
+    pub entered: Vec<u64>,
     pub totals: Vec<CollectiveTotals>,
     pub now: u64,
 }
 
 impl State {
-    pub fn new(program: &Program) -> State {
-        let (mut blocks, mut collective_of, mut connections) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut connection_of, mut layouts) = (Vec::new(), Vec::new());
-        for (index, timed) in program.collectives.iter().enumerate() {
-            layouts.push(Layout {
-                block: index32(blocks.len()),
-                connection: index32(connections.len()),
-                slot: index32(connection_of.len()),
-            });
-            for block in &timed.blocks {
-                blocks.push(BlockState { phase: Phase::Idle, step: block.steps.0, ready: Stamp::default(), start: Stamp::default() });
-                collective_of.push(index32(index));
-            }
-            for connection in &timed.connections {
-                connection_of.extend((0..connection.credits).map(|_| index32(connections.len())));
-                connections.push(ConnectionState::default());
-            }
-        }
-        let slots = connection_of.len();
-        let rank = RankState {
-            entry: 0,
-            repeat: 0,
-            operation: 0,
-            ready: Stamp::default(),
-            launched: 0,
-            blocks_left: 0,
-            end: Stamp::default(),
-            started: 0,
-            finished: false,
-        };
+    pub fn new(program: &Program, layout: &Layout) -> State {
+        let idle =
+            |steps: (u32, u32)| BlockState { phase: Phase::Idle, step: steps.0, leg: 0, start: Stamp::default(), done: Stamp::default() };
+        let slots = layout.connection_of.len();
         State {
-            ranks: vec![rank; program.ranks],
-            blocks,
-            collective_of,
-            connections,
+            ranks: vec![RankState::default(); program.ranks],
+            blocks: layout.blocks.iter().map(|block| idle(block.steps)).collect(),
+            connections: vec![ConnectionState::default(); layout.connections.len()],
             slots: vec![Slot::default(); slots],
-            connection_of,
-            layouts,
-            // Each message has a flow, and a second one where it is staged.
-            fabric: Fabric::new(&program.network, 2 * slots),
-            instances: Vec::new(),
+            fetches: vec![Fetching::default(); if layout.staged { slots } else { 0 }],
+            instances: Vec::with_capacity(2 * program.collectives.len()),
+            entered: vec![0; program.ranks * program.collectives.len()],
             totals: vec![CollectiveTotals::default(); program.collectives.len()],
             now: 0,
         }

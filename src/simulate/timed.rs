@@ -31,8 +31,6 @@ pub struct StepCost {
 pub struct TimedConnection {
     /// Sends that may be under way.
     pub credits: u32,
-    /// Its first message slot within the collective.
-    pub slot: u32,
     /// Whether the receiver can start on the first line.
     pub cuts_through: bool,
     /// Whether the receiver reads the source's memory and no one sends.
@@ -64,18 +62,24 @@ pub struct Fetch {
 /// A timed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedStep {
-    /// Range of `lists` that it receives from.
+    /// Range of `legs` that it receives from.
     pub receive: (u32, u32),
-    /// Range of `lists` that it sends on.
+    /// Range of `legs` that it sends on.
     pub send: (u32, u32),
-    /// Bytes on the wire of each message that it sends (or pulls).
-    pub wire: u64,
-    /// Bytes on the wire of each message that it receives from a staged connection.
-    pub fetch_wire: u64,
     /// What it costs.
     pub cost: StepCost,
-    /// Most bytes per second of one pull.
-    pub pull_rate: u64,
+}
+
+/// One message of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leg {
+    /// Its connection.
+    pub connection: u32,
+    /// Bytes on the wire.
+    pub wire: u64,
+    /// Most bytes per second that the block feeds (sends), has in flight
+    /// (pulls, fetches from staging memory).
+    pub rate: u64,
 }
 
 /// A timed thread block.
@@ -94,8 +98,8 @@ pub struct Timed {
     pub ranks: usize,
     /// Steps of all blocks.
     pub steps: Vec<TimedStep>,
-    /// Connection indices.
-    pub lists: Vec<u32>,
+    /// Messages of the steps.
+    pub legs: Vec<Leg>,
     /// Blocks, ordered by rank.
     pub blocks: Vec<TimedBlock>,
     /// First block of each rank, and one past the last.
@@ -136,7 +140,7 @@ impl Timed {
         let mut timed = Timed {
             ranks: schedule.ranks,
             steps: Vec::new(),
-            lists: schedule.lists.clone(),
+            legs: Vec::new(),
             blocks: Vec::new(),
             rank_blocks: vec![0; schedule.ranks + 1],
             connections: (0..schedule.connections.len()).map(|c| pricing.connection(schedule, c)).collect(),
@@ -145,17 +149,13 @@ impl Timed {
             finish: pricing.finish(schedule),
             launches,
         };
-        let mut slot = 0;
         for connection in &mut timed.connections {
             connection.credits = connection.credits.max(1);
-            connection.slot = slot;
-            slot += connection.credits;
         }
         for &block in &order {
             let first = index32(timed.steps.len());
             for step in 0..schedule.blocks[block].steps.len() {
-                let timed_step = timed_step(schedule, &*pricing, block, step);
-                timed.steps.push(timed_step);
+                timed.push_step(schedule, &*pricing, block, step);
             }
             let rank = schedule.blocks[block].rank;
             timed.blocks.push(TimedBlock { rank: index32(rank), steps: (first, index32(timed.steps.len())) });
@@ -166,21 +166,47 @@ impl Timed {
         }
         timed
     }
+
+    fn push_step(&mut self, schedule: &Schedule, pricing: &dyn Pricing, block: usize, index: usize) {
+        let step = &schedule.blocks[block].steps[index];
+        let cost = pricing.step(schedule, block, index);
+        let (receives, sends) = (schedule.receives(step), schedule.sends(step));
+        let begin = index32(self.legs.len());
+        for &c in receives {
+            let timed = &self.connections[c as usize];
+            let rate = match timed.fetch {
+                _ if timed.pulled => pricing.pull_rate(schedule, block, c as usize, receives.len()),
+                Some(fetch) => fetch.rate,
+                None => 0,
+            };
+            self.push_leg(schedule, pricing, (c, step.bytes), |_| rate);
+        }
+        let middle = index32(self.legs.len());
+        for &c in sends {
+            self.push_leg(schedule, pricing, (c, step.bytes), |wire| saturating_rate(wire, cost.work));
+        }
+        self.steps.push(TimedStep { receive: (begin, middle), send: (middle, index32(self.legs.len())), cost });
+    }
+
+    /// A primitive of no bytes over lines sends no line and waits for none:
+    /// only messages with a flag or a counter exist without data.
+    fn push_leg(&mut self, schedule: &Schedule, pricing: &dyn Pricing, message: (u32, u64), rate: impl Fn(u64) -> u64) {
+        let (connection, bytes) = message;
+        if bytes == 0 && self.connections[connection as usize].cuts_through {
+            return;
+        }
+        let wire = pricing.wire(schedule, connection as usize, bytes);
+        self.legs.push(Leg { connection, wire, rate: rate(wire) });
+    }
 }
 
-fn timed_step(schedule: &Schedule, pricing: &dyn Pricing, block: usize, index: usize) -> TimedStep {
-    let step = &schedule.blocks[block].steps[index];
-    let wire_of = |connections: &[u32]| connections.first().map_or(0, |&c| pricing.wire(schedule, c as usize, step.bytes));
-    let receives = schedule.receives(step);
-    let range = |range: crate::collective::ListRange| (range.start, range.start + range.len);
-    TimedStep {
-        receive: range(step.receive),
-        send: range(step.send),
-        wire: wire_of(if step.send.len > 0 { schedule.sends(step) } else { receives }),
-        fetch_wire: wire_of(receives),
-        cost: pricing.step(schedule, block, index),
-        pull_rate: receives.first().map_or(0, |&c| pricing.pull_rate(schedule, block, c as usize, receives.len())),
+/// The rate that moves `bytes` in `ps`, rounded up so that the flow does not
+/// outlast the work it stands for.
+fn saturating_rate(bytes: u64, ps: u64) -> u64 {
+    if ps == 0 {
+        return u64::MAX;
     }
+    u64::try_from((u128::from(bytes) * super::fabric::PICO).div_ceil(u128::from(ps))).unwrap_or(u64::MAX)
 }
 
 /// Indices of this floor fit 32 bits: readers bound ranks and messages.

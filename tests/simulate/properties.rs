@@ -1,0 +1,189 @@
+//! Properties of random small schedules on random networks.
+
+use lanecast::collective::{Protocol, Schedule};
+use lanecast::simulate::fabric::Fabric;
+use lanecast::simulate::timed::Fetch;
+use lanecast::simulate::{Launch, Network, Options, Outcome, Program, StepCost, TimedConnection, simulate};
+use proptest::prelude::*;
+
+use super::toy::{KINDS, Toy, program, run, schedule};
+
+/// A random case: what is run on what, at what cost.
+#[derive(Clone, Debug)]
+struct Case {
+    ranks: usize,
+    kinds: Vec<usize>,
+    bytes: u64,
+    rates: [u64; 3],
+    costs: Vec<u64>,
+    compute: Vec<u64>,
+    eager: bool,
+    staged: bool,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let rate = || 1_000_000_000_u64..60_000_000_000;
+    (
+        2..6_usize,
+        prop::collection::vec(0..KINDS, 1..3),
+        1..6000_u64,
+        [rate(), rate(), rate()],
+        prop::collection::vec(0..2_000_000_u64, 11),
+        prop::collection::vec(0..3_000_000_u64, 6),
+        any::<[bool; 2]>(),
+    )
+        .prop_map(|(ranks, kinds, bytes, rates, costs, compute, [eager, staged])| {
+            let compute = compute[..ranks].to_vec();
+            Case { ranks, kinds, bytes: bytes.div_ceil(16) * 16, rates, costs, compute, eager, staged }
+        })
+}
+
+impl Case {
+    fn schedules(&self) -> Vec<Schedule> {
+        self.kinds.iter().map(|&kind| schedule(kind, self.ranks, self.bytes)).collect()
+    }
+
+    fn program(&self, schedules: &[Schedule], repeats: u32) -> Program {
+        let (network, mut toy) = Toy::new(self.ranks, self.rates);
+        let c = &self.costs;
+        let first = c[1].min(c[2]);
+        toy.cost = StepCost { entry: c[0], first, work: c[2], tail: first, exit: c[3], fence: c[4] };
+        let fetch = Fetch { route: 0, rate: 5_000_000_000, latency: c[10] };
+        let fetch = self.staged.then_some(fetch);
+        toy.connection = TimedConnection { latency: c[5], poll: c[6], credit: c[7], fetch, ..TimedConnection::default() };
+        (toy.start, toy.finish) = (c[8], c[9]);
+        let gap = c[8];
+        let launch = if self.eager { Launch::Eager { gap, issue: 500_000, shared_thread: true } } else { Launch::Graph { gap } };
+        program(schedules, network, &mut toy, self.compute.clone(), repeats, launch)
+    }
+}
+
+/// Bytes on each link, straight from the schedules: a message crosses each link
+/// of its route once.
+fn textbook(schedules: &[Schedule], program: &Program, repeats: u64) -> Vec<u64> {
+    let mut carried = vec![0; program.network.capacity.len()];
+    for (schedule, timed) in schedules.iter().zip(&program.collectives) {
+        for step in schedule.blocks.iter().flat_map(|block| &block.steps) {
+            let read = |c: &&u32| schedule.connections[**c as usize].protocol == Protocol::Read;
+            for &c in schedule.sends(step).iter().chain(schedule.receives(step).iter().filter(read)) {
+                let wire = schedule.connections[c as usize].protocol.wire_bytes(step.bytes);
+                let legs = 1 + u64::from(timed.connections[c as usize].fetch.is_some());
+                for &link in program.network.links(timed.connections[c as usize].route) {
+                    carried[link as usize] += wire * legs * repeats;
+                }
+            }
+        }
+    }
+    carried
+}
+
+/// The same schedule with its blocks and connections listed the other way round.
+fn relisted(schedule: &Schedule, turn: usize) -> Schedule {
+    let mut other = schedule.clone();
+    let count = schedule.connections.len();
+    let place = |c: usize| (2 * count - 1 - c + turn) % count;
+    for (index, connection) in schedule.connections.iter().enumerate() {
+        other.connections[place(index)] = connection.clone();
+    }
+    for entry in &mut other.lists {
+        *entry = place(*entry as usize) as u32;
+    }
+    let blocks = other.blocks.len();
+    other.blocks.reverse();
+    other.blocks.rotate_left(turn % blocks);
+    other
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    /// What is sent is received (the simulator refuses to end otherwise) and
+    /// crosses the links of its route; no link has carried more than it can.
+    #[test]
+    fn links_carry_what_the_schedule_sends(case in cases()) {
+        let schedules = case.schedules();
+        let program = case.program(&schedules, 3);
+        let outcome = run(&program);
+        prop_assert_eq!(&outcome.carried, &textbook(&schedules, &program, 3));
+        for (carried, capacity) in outcome.carried.iter().zip(&program.network.capacity) {
+            let could = u128::from(*capacity) * u128::from(outcome.critical().time);
+            prop_assert!(u128::from(*carried) * 1_000_000_000_000 <= could);
+        }
+        for total in &outcome.totals {
+            prop_assert_eq!(total.count, 3);
+        }
+    }
+
+    #[test]
+    fn parts_sum_to_the_time(case in cases()) {
+        let outcome = run(&case.program(&case.schedules(), 2));
+        for end in &outcome.ends {
+            prop_assert_eq!(end.parts.iter().sum::<u64>(), end.time);
+        }
+    }
+
+    #[test]
+    fn listing_order_changes_nothing(case in cases(), turn in 0..50_usize) {
+        let schedules = case.schedules();
+        let others: Vec<Schedule> = schedules.iter().map(|schedule| relisted(schedule, turn)).collect();
+        prop_assert_eq!(run(&case.program(&schedules, 2)), run(&case.program(&others, 2)));
+    }
+
+    #[test]
+    fn reuse_and_records_change_nothing(case in cases(), repeats in 1..40_u32) {
+        let program = case.program(&case.schedules(), repeats);
+        let outcome = |reuse, records| simulate(&program, Options { reuse, records }).expect("it ends");
+        let with = |mut outcome: Outcome, events| { outcome.events = events; outcome };
+        let plain = outcome(false, true);
+        prop_assert_eq!(&with(outcome(true, true), 0), &with(plain.clone(), 0));
+        let bare = Outcome { records: Vec::new(), ..plain.clone() };
+        prop_assert_eq!(&outcome(false, false), &bare);
+        prop_assert_eq!(&with(outcome(true, false), 0), &with(bare, 0));
+        // A rank's operations follow one another.
+        for rank in 0..case.ranks as u32 {
+            let mut free = 0;
+            for record in plain.records.iter().filter(|record| record.rank == rank) {
+                prop_assert!(record.start >= free && record.end >= record.start);
+                free = record.end;
+            }
+            prop_assert_eq!(free, plain.ends[rank as usize].time);
+        }
+    }
+
+    /// Rates of random flows are max-min fair: each flow runs at its cap or
+    /// crosses a full link on which no flow is faster; no link is over-full.
+    #[test]
+    fn shares_are_max_min_fair(
+        capacity in prop::collection::vec(1_000..1_000_000_u64, 5),
+        flows in prop::collection::vec((prop::collection::btree_set(0..5_u32, 1..4), 500..500_000_u64), 1..12),
+    ) {
+        let mut network = Network { capacity: capacity.clone(), ..Network::default() };
+        let routes: Vec<Vec<u32>> = flows.iter().map(|(links, _)| links.iter().copied().collect()).collect();
+        let ids: Vec<u32> = routes.iter().map(|links| network.route(links)).collect();
+        let mut fabric = Fabric::new(&network);
+        let bundles: Vec<u32> = ids.iter().zip(&flows).map(|(&route, (_, cap))| fabric.bundle(route, *cap)).collect();
+        for (slot, &bundle) in bundles.iter().enumerate() {
+            fabric.start(bundle, slot as u32, 1000, 0);
+            // Solving in between changes what was, not what will be.
+            if slot % 2 == 0 { fabric.solve(0, |_, _| ()); }
+        }
+        fabric.solve(0, |_, _| ());
+        for (links, (&bundle, (_, cap))) in routes.iter().zip(bundles.iter().zip(&flows)) {
+            let rate = fabric.rate(bundle);
+            let fastest = |link: u32| {
+                let on = routes.iter().zip(&bundles).filter(|(links, _)| links.contains(&link));
+                on.map(|(_, &other)| fabric.rate(other)).max().unwrap_or(0)
+            };
+            // Rounding leaves less than a byte a second for each flow, which can be handed on to the others.
+            let slack = flows.len() as u64 * flows.len() as u64;
+            let is_bottleneck = |&link: &u32| {
+                fabric.used(link as usize) + u128::from(slack) >= u128::from(capacity[link as usize]) && fastest(link) <= rate + slack
+            };
+            let narrowest = links.iter().map(|&link| capacity[link as usize]).min().unwrap_or(0);
+            prop_assert!(rate == (*cap).min(narrowest) || links.iter().any(is_bottleneck), "{links:?} gets {rate}");
+        }
+        for (link, &capacity) in capacity.iter().enumerate() {
+            prop_assert!(fabric.used(link) <= u128::from(capacity));
+        }
+    }
+}
