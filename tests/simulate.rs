@@ -43,7 +43,7 @@ fn lines_cut_through() {
 #[test]
 fn a_staged_message_is_fetched_again() {
     let (network, mut toy) = slow_pair();
-    toy.connection.fetch = Some(Fetch { route: 0, rate: BYTE_A_PS / 2, latency: 300 });
+    toy.connection.fetch = Some(Fetch { route: 0, rate: BYTE_A_PS / 2, latency: 300, times: 1 });
     let outcome = run(&once(&one_message(Protocol::Simple, 256, 1, 1), network, &mut toy));
     assert_eq!([outcome.ends[0].time, outcome.ends[1].time], [115, 2103]);
 }

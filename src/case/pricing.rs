@@ -1,6 +1,7 @@
 //! Prices a schedule's steps and connections on a machine.
 
 use crate::collective::Block;
+use crate::collective::Buffer;
 use crate::collective::Engine;
 use crate::collective::Protocol;
 use crate::collective::Schedule;
@@ -25,6 +26,8 @@ use super::roads::Roads;
 
 /// Bytes of a packed load of one thread.
 const PACK_BYTES: u64 = 16;
+/// A line in host memory is read twice: by a poll that comes too early, and by the one that finds it.
+const POLLS_PER_LINE: u64 = 2;
 /// Bytes that a warp's lines of LL fill before they leave as one packet.
 const LL_PACKET_BYTES: f64 = 128.0;
 
@@ -114,9 +117,9 @@ impl<'a> Pricer<'a> {
             (trip.ll(constants, step.bytes), constants.ll_entry_ns.value, constants.ll_exit_ns.value)
         };
         let trips = step.bytes.div_ceil(threads * 8).max(1);
-        // Lines in host memory are polled over PCIe, anew for each trip.
+        // Lines in host memory are read over PCIe, a round trip for each trip.
         let polled = schedule.receives(step).iter().any(|&c| self.staged(schedule, c as usize));
-        let far = if polled { self.host_poll(block.rank).times(trips - 1) } else { Time::ZERO };
+        let far = if polled { self.host_read(block.rank).times(trips - 1) } else { Time::ZERO };
         let work = protocol::for_peers(constants, work, peers) + far;
         let last = protocol::for_peers(constants, last, peers);
         let first = if step.send.len > 0 { last.min(work) } else { Time::ZERO };
@@ -154,9 +157,9 @@ impl Pricing for Pricer<'_> {
             Some(used @ (Protocol::Ll | Protocol::Ll128 | Protocol::Packet)) => self.line_step(schedule, block, index, used),
             Some(Protocol::Simple) => self.simple_step(schedule, block, index),
             Some(Protocol::Flag) => {
-                // Half of a barrier is its arrival, half its wait; data written before is fenced.
+                // Half of a barrier is its arrival, half its wait; what peers will read is fenced.
                 let half = Time::from_ns(constants.barrier_ns.value / 2.0).0;
-                let fence = if self.writes_before(schedule, block, index) { Time::from_ns(constants.fence_ns.value).0 } else { 0 };
+                let fence = if self.publishes(schedule, block, index) { Time::from_ns(constants.fence_ns.value).0 } else { 0 };
                 StepCost { entry: half, fence: if step.send.len > 0 { fence } else { 0 }, ..StepCost::default() }
             }
             Some(Protocol::Read) => {
@@ -192,7 +195,8 @@ impl Pricing for Pricer<'_> {
             let threads = schedule.blocks.iter().find(|b| b.rank == c.target).map_or(512, |b| u64::from(b.threads));
             let in_flight = (threads * PACK_BYTES) as f64 * constants.reads_in_flight.value;
             let rate = if timed.cuts_through { u64::MAX } else { (in_flight * 1e12 / (read.0.max(1) as f64)) as u64 };
-            timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate, latency: 0 });
+            let times = if timed.cuts_through { POLLS_PER_LINE } else { 1 };
+            timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate, latency: 0, times });
         } else if timed.pulled {
             timed.route = self.route(Endpoint::Gpu(source), Endpoint::Gpu(target));
             let far = self.machine.read_latency(target, Endpoint::Gpu(source)).unwrap_or_default();
@@ -244,11 +248,16 @@ impl Pricing for Pricer<'_> {
 }
 
 impl Pricer<'_> {
-    /// Whether the block has stored anything since its last barrier's arrival.
-    fn writes_before(&self, schedule: &Schedule, block: usize, index: usize) -> bool {
-        let steps = &schedule.blocks[block].steps[..index];
-        let is_arrival = |step: &&crate::collective::Step| step.bytes == 0 && step.send.len > 0;
-        let since = steps.iter().rposition(|step| is_arrival(&step)).map_or(0, |at| at + 1);
-        steps[since..].iter().any(|step| step.store && step.bytes > 0)
+    /// Whether the barrier's arrival must follow stores that peers will read.
+    fn publishes(&self, schedule: &Schedule, block: usize, index: usize) -> bool {
+        let (before, after) = schedule.blocks[block].steps.split_at(index);
+        let is_arrival = |step: &crate::collective::Step| step.bytes == 0 && step.send.len > 0;
+        let since = before.iter().rposition(is_arrival).map_or(0, |at| at + 1);
+        let stored = |buffer: Buffer| before[since..].iter().any(|step| step.store && step.bytes > 0 && step.target == buffer);
+        let read = |step: &crate::collective::Step| {
+            let pulls = schedule.receives(step).iter().any(|&c| schedule.connections[c as usize].protocol == Protocol::Read);
+            pulls && stored(step.source)
+        };
+        after.iter().any(read)
     }
 }

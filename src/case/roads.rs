@@ -23,11 +23,12 @@ pub struct Roads {
     known: BTreeMap<(Endpoint, Endpoint), u32>,
     gpu_memory: usize,
     host_memory: usize,
+    host_reads: usize,
 }
 
 impl Roads {
-    /// All links of a machine, two directions each; then each GPU's memory,
-    /// then each socket's.
+    /// All links of a machine, two directions each; then each GPU's memory, each
+    /// socket's, and what each GPU's threads can read from host memory.
     pub fn new(machine: &Machine) -> Roads {
         let mut network = Network::default();
         let mut names = Vec::new();
@@ -49,6 +50,11 @@ impl Roads {
             network.capacity.push(Rate::from_gbps(machine.fabric.host_memory_gbps.value).0);
             names.push(format!("{} memory", machine.nodes[socket.0].id));
         }
+        let host_reads = network.capacity.len();
+        for gpu in &machine.gpus {
+            network.capacity.push(Rate::from_gbps(machine.fabric.host_read_gbps.value).0);
+            names.push(format!("{} host reads", machine.nodes[gpu.0].id));
+        }
         network.collapses = (machine.collapses.iter())
             .map(|c| Collapse {
                 routes: Vec::new(),
@@ -57,7 +63,7 @@ impl Roads {
                 rate: Rate::from_gbps(c.write_gbps.value).0,
             })
             .collect();
-        Roads { network, names, known: BTreeMap::new(), gpu_memory, host_memory }
+        Roads { network, names, known: BTreeMap::new(), gpu_memory, host_memory, host_reads }
     }
 
     /// The route from one end to another, added when it is new.
@@ -79,6 +85,9 @@ impl Roads {
             (Endpoint::Gpu(a), Endpoint::Gpu(b)) if a == b => links.push((self.gpu_memory + a) as u32),
             (Endpoint::Host(socket), _) | (_, Endpoint::Host(socket)) => links.push((self.host_memory + socket) as u32),
             _ => {}
+        }
+        if let (Endpoint::Host(_), Endpoint::Gpu(device)) = (from, to) {
+            links.push((self.host_reads + device) as u32);
         }
         let route = self.network.route(&links);
         self.known.insert((from, to), route);

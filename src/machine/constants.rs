@@ -11,6 +11,8 @@ constants! {
         packet_overhead_bytes: "bytes", 12.0..=40.0, default 24.0 in 20.0..=28.0, "Intel AN829: 20 to 28 bytes";
         /// Best rate of one socket's memory for device traffic, per direction.
         host_memory_gbps: "GBps", 1.0..=1000.0, default 114.0 in 73.0..=230.0, "rtx6kpro wrx90-cpayne-8gpu-root-topology-comparison: 8 GPUs over two roots";
+        /// What one GPU's threads read from host memory at most: the reads it keeps in flight over their latency.
+        host_read_gbps: "GBps", 0.5..=1000.0, default 50.0 in 24.0..=55.0, "one H200: 64 MiB read by 64 blocks in 1320.96 us";
         /// From the root complex to memory and into the reader's packet.
         host_memory_latency_ns: "ns", 0.0..=5000.0, default 150.0 in 50.0..=400.0, "assumed: a DRAM access";
     }

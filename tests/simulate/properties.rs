@@ -48,7 +48,7 @@ impl Case {
         let c = &self.costs;
         let first = c[1].min(c[2]);
         toy.cost = StepCost { entry: c[0], first, work: c[2], tail: first, exit: c[3], fence: c[4] };
-        let fetch = Fetch { route: 0, rate: 5_000_000_000, latency: c[10] };
+        let fetch = Fetch { route: 0, rate: 5_000_000_000, latency: c[10], times: 1 };
         let fetch = self.staged.then_some(fetch);
         toy.connection = TimedConnection { latency: c[5], poll: c[6], credit: c[7], fetch, ..TimedConnection::default() };
         (toy.start, toy.finish) = (c[8], c[9]);
