@@ -75,7 +75,7 @@ fn node(record: &Record, id: u64, needs: &[u64]) -> Vec<u8> {
     let duration_ps = record.end.0 - record.start.0.min(record.end.0);
     field(&mut out, 6, record.start.0 / 1_000_000);
     // Simulators drop nodes without duration.
-    field(&mut out, 7, (duration_ps + 500_000).checked_div(1_000_000).unwrap_or(0).max(1));
+    field(&mut out, 7, ((duration_ps + 500_000) / 1_000_000).max(1));
     attribute(&mut out, "is_cpu_op", BOOL, 0);
     attribute(&mut out, "duration_ns", INT64, duration_ps / 1000);
     if collective {
@@ -113,7 +113,7 @@ fn attribute(out: &mut Vec<u8>, name: &str, kind: u64, value: u64) {
     let mut attribute = Vec::new();
     bytes(&mut attribute, 1, name.as_bytes());
     // Of a oneof, zero too is written: absent would be unset.
-    varint(&mut attribute, kind << 3 | VARINT);
+    varint(&mut attribute, (kind << 3) | VARINT);
     varint(&mut attribute, value);
     bytes(out, 10, &attribute);
 }
@@ -124,12 +124,12 @@ fn message(file: &mut Vec<u8>, content: &[u8]) {
 }
 
 fn field(out: &mut Vec<u8>, number: u64, value: u64) {
-    varint(out, number << 3 | VARINT);
+    varint(out, (number << 3) | VARINT);
     varint(out, value);
 }
 
 fn bytes(out: &mut Vec<u8>, number: u64, content: &[u8]) {
-    varint(out, number << 3 | BYTES);
+    varint(out, (number << 3) | BYTES);
     varint(out, content.len() as u64);
     out.extend_from_slice(content);
 }
