@@ -230,8 +230,10 @@ impl Pricing for Pricer<'_> {
         (protocol::kernel_start(constants, self.lowering.kernel == Kernel::Nccl, threads) + Time::from_ns(late)).0
     }
 
-    fn finish(&self, _schedule: &Schedule) -> u64 {
-        Time::from_ns(self.kinds[0].protocol.kernel_end_ns.value).0
+    fn finish(&self, schedule: &Schedule) -> u64 {
+        let kind = self.kinds[0];
+        let fused = crate::units::Rate::from_gbps(kind.chip.memory_gbps.value).time_for(crate::units::Bytes(schedule.epilogue_bytes));
+        (Time::from_ns(kind.protocol.kernel_end_ns.value) + fused).0
     }
 }
 
