@@ -180,8 +180,11 @@ fn xml_kind(start: &str) -> Option<ForeignKind> {
     }
 }
 
+/// Whether a text looks like one kind.
+type Test = fn(&str) -> bool;
+
 fn text_kind(text: &str) -> Option<ForeignKind> {
-    let tests: [(fn(&str) -> bool, ForeignKind); 15] = [
+    let tests: [(Test, ForeignKind); 15] = [
         (|t| t.lines().any(nsys_csv::is_header), ForeignKind::NsysTrace),
         (|t| t.lines().any(summary::is_header), ForeignKind::NsysSummary),
         (aiconfigurator::detect, ForeignKind::AiConfigurator),

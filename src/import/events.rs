@@ -146,12 +146,12 @@ impl Events {
     pub fn merge(&mut self, mut other: Events) -> bool {
         let start = |e: &Events| e.events.iter().map(|e| e.start_ns).min();
         let mut shifted = false;
-        if let (Some(ours), Some(theirs)) = (start(self), start(&other)) {
-            if (i128::from(ours) - i128::from(theirs)).abs() > i128::from(CLOCK_GAP_NS) {
-                self.shift(ours);
-                other.shift(theirs);
-                shifted = true;
-            }
+        if let (Some(ours), Some(theirs)) = (start(self), start(&other))
+            && (i128::from(ours) - i128::from(theirs)).abs() > i128::from(CLOCK_GAP_NS)
+        {
+            self.shift(ours);
+            other.shift(theirs);
+            shifted = true;
         }
         let numbers: Vec<u32> = other.classes.iter().map(|c| self.class((c.rank, c.stream), &c.name, Some(c.kind), c.bytes)).collect();
         self.events.extend(other.events.iter().map(|e| Event { class: numbers[e.class as usize], ..*e }));

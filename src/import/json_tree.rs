@@ -156,8 +156,8 @@ mod tests {
         #[test]
         fn any_text_ends(text in "[\\[\\]{}\",:0-9a-z\\\\ ]{0,60}") {
             let ours = tree(&text);
-            if let Ok(expected) = serde_json::from_str::<Value>(&text) {
-                if !text.contains("env") { prop_assert_eq!(ours.expect("valid JSON reads"), expected); }
+            if let Ok(expected) = serde_json::from_str::<Value>(&text) && !text.contains("env") {
+                prop_assert_eq!(ours.expect("valid JSON reads"), expected);
             }
             let _ = Json::new("x", text.as_bytes()).skip();
             let _ = keys_of(text.as_bytes());

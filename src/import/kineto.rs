@@ -207,11 +207,11 @@ impl Scan {
 
     /// `ProfilerStep#7` marks a pass; on the GPU's own line where the file has it.
     fn mark(&mut self, event: &Event, on_gpu: bool) -> Result<()> {
-        if event.name.starts_with("ProfilerStep#") {
-            if let Some(start) = decimal::scaled(&event.start, 3) {
-                let device = event.device.filter(|d| (0..65536).contains(d)).unwrap_or(0) as u32;
-                if on_gpu { self.gpu_marks.push((start, device)) } else { self.host_marks.push(start) }
-            }
+        if event.name.starts_with("ProfilerStep#")
+            && let Some(start) = decimal::scaled(&event.start, 3)
+        {
+            let device = event.device.filter(|d| (0..65536).contains(d)).unwrap_or(0) as u32;
+            if on_gpu { self.gpu_marks.push((start, device)) } else { self.host_marks.push(start) }
         }
         Ok(())
     }
@@ -235,10 +235,10 @@ fn finish(name: &str, mut scan: Scan) -> Result<Outcome> {
             "{name}: steps are marked on the host only: kernels that ran later than their step's end count to the next pass"
         ));
     }
-    if let (Some(base), Some(first)) = (scan.base_ns, scan.first_ns) {
-        if first < ABSOLUTE_NS {
-            scan.events.shift(base.saturating_neg());
-        }
+    if let (Some(base), Some(first)) = (scan.base_ns, scan.first_ns)
+        && first < ABSOLUTE_NS
+    {
+        scan.events.shift(base.saturating_neg());
     }
     match (scan.rank.or_else(|| rank_in(name)), devices.len()) {
         (Some(rank), 1) => scan.events.set_rank(rank),

@@ -211,7 +211,7 @@ fn complete_run(name: &str, run: &mut Run, rows: &[(Vec<&str>, Vec<&str>)]) -> R
         let share = if run.collective == Collective::AllReduce { ratio.map(|r| r / 2.0) } else { ratio };
         let ranks = share.filter(|s| (0.4..0.9999).contains(s)).map(|s| libm::round(1.0 / (1.0 - s)));
         match ranks {
-            Some(ranks) if ranks >= 2.0 && ranks <= 1024.0 => run.ranks = ranks as u32,
+            Some(ranks) if (2.0..=1024.0).contains(&ranks) => run.ranks = ranks as u32,
             _ => {
                 return Err(Fault::new(CODE, format!("{name} does not tell how many ranks took part"))
                     .help("keep the lines `#  Rank  0 Group …` above the table"));

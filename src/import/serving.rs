@@ -182,9 +182,8 @@ fn take<R: Read>(name: &str, json: &mut Json<R>, outcome: &mut Outcome) -> Resul
     let mut key = String::new();
     json.enter_object()?;
     while json.next_key(&mut key)? {
-        if key == "spec_decode_per_position_acceptance_rates" {
-            values.insert(key.clone(), json.tree()?);
-        } else if matches!(json.next_is()?, Next::Word | Next::Text) && values.len() < 1000 {
+        let wanted = key == "spec_decode_per_position_acceptance_rates" || matches!(json.next_is()?, Next::Word | Next::Text);
+        if wanted && values.len() < 1000 {
             values.insert(key.clone(), json.tree()?);
         } else {
             lists += 1;

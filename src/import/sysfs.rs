@@ -82,11 +82,11 @@ fn collect(folder: &Path, depth: usize, visited: &mut usize, places: &mut BTreeM
     for path in paths {
         let bus = path.file_name().and_then(|n| address(&n.to_string_lossy()));
         let link = path.is_symlink();
-        if let (Some(bus), true) = (bus, path.is_dir()) {
-            if path.join("class").is_file() {
-                let place = if link { fs::canonicalize(&path).unwrap_or_else(|_| path.clone()) } else { path.clone() };
-                places.insert(bus, place);
-            }
+        if let Some(bus) = bus
+            && path.join("class").is_file()
+        {
+            let place = if link { fs::canonicalize(&path).unwrap_or_else(|_| path.clone()) } else { path.clone() };
+            places.insert(bus, place);
         }
         if !link && path.is_dir() {
             collect(&path, depth + 1, visited, places)?;
@@ -106,10 +106,10 @@ fn ancestors(path: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for component in path.components() {
         place.push(component);
-        if let Component::Normal(name) = component {
-            if let Some(bus) = address(&name.to_string_lossy()) {
-                found.push((bus, place.clone()));
-            }
+        if let Component::Normal(name) = component
+            && let Some(bus) = address(&name.to_string_lossy())
+        {
+            found.push((bus, place.clone()));
         }
     }
     found

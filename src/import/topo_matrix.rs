@@ -33,7 +33,7 @@ pub fn without_escapes(text: &str) -> String {
 /// Whether `head` looks like it.
 pub fn detect(head: &str) -> bool {
     let plain = without_escapes(head);
-    plain.lines().any(|l| columns(l).is_some()) && plain.lines().any(|l| row(l).is_some_and(|(_, cells)| cells.iter().any(|c| *c == "X")))
+    plain.lines().any(|l| columns(l).is_some()) && plain.lines().any(|l| row(l).is_some_and(|(_, cells)| cells.contains(&"X")))
 }
 
 /// Reads the table.

@@ -10,6 +10,7 @@ use crate::import::kernel_name;
 use crate::trace::observation::Collective;
 use crate::trace::record::Kind;
 use crate::trace::record::Record;
+use crate::units::Time;
 
 /// `NodeType` of the schema.
 const COMP_NODE: u64 = 4;
@@ -47,13 +48,23 @@ pub fn write(records: &[Record]) -> BTreeMap<u32, Vec<u8>> {
             needs.sort_unstable();
             needs.dedup();
         }
-        message(file, &node(record, id, &needs));
+        Node {
+            id,
+            name: &record.name,
+            collective: (record.kind == Kind::Communication).then(|| comm_type(record)),
+            start: record.start,
+            duration: record.end.saturating_sub(record.start),
+            bytes: record.bytes,
+            needs: &needs,
+        }
+        .write(file);
         last.insert((record.rank, stream), id);
     }
     files
 }
 
-fn metadata() -> Vec<u8> {
+/// The first message of a file.
+pub(super) fn metadata() -> Vec<u8> {
     let mut file = Vec::new();
     let mut message_bytes = Vec::new();
     bytes(&mut message_bytes, 1, b"0.0.4");
@@ -61,34 +72,54 @@ fn metadata() -> Vec<u8> {
     file
 }
 
-fn node(record: &Record, id: u64, needs: &[u64]) -> Vec<u8> {
-    let collective = record.kind == Kind::Communication;
-    let mut out = Vec::new();
-    field(&mut out, 1, id);
-    bytes(&mut out, 2, record.name.as_bytes());
-    field(&mut out, 3, if collective { COMM_COLL_NODE } else { COMP_NODE });
-    if !needs.is_empty() {
-        let mut packed = Vec::new();
-        needs.iter().for_each(|n| varint(&mut packed, *n));
-        bytes(&mut out, 5, &packed);
+/// One node of a rank's graph.
+pub(super) struct Node<'a> {
+    /// From 1, within the rank.
+    pub id: u64,
+    /// What a reader sees.
+    pub name: &'a str,
+    /// `CollectiveCommType` of the schema; `None`: computation.
+    pub collective: Option<u64>,
+    /// When it starts; zero where only the order is known.
+    pub start: Time,
+    /// How long it takes.
+    pub duration: Time,
+    /// Size of the collective, or bytes touched.
+    pub bytes: u64,
+    /// Nodes that must be done before.
+    pub needs: &'a [u64],
+}
+
+impl Node<'_> {
+    /// Appends the node to a rank's file.
+    pub(super) fn write(&self, file: &mut Vec<u8>) {
+        let mut out = Vec::new();
+        field(&mut out, 1, self.id);
+        bytes(&mut out, 2, self.name.as_bytes());
+        field(&mut out, 3, if self.collective.is_some() { COMM_COLL_NODE } else { COMP_NODE });
+        if !self.needs.is_empty() {
+            let mut packed = Vec::new();
+            self.needs.iter().for_each(|n| varint(&mut packed, *n));
+            bytes(&mut out, 5, &packed);
+        }
+        field(&mut out, 6, self.start.0 / 1_000_000);
+        // Rounded, by the remainder so that nothing overflows; simulators drop nodes without duration.
+        let rounded = self.duration.0 / 1_000_000 + u64::from(self.duration.0 % 1_000_000 >= 500_000);
+        field(&mut out, 7, rounded.max(1));
+        attribute(&mut out, "is_cpu_op", BOOL, 0);
+        attribute(&mut out, "duration_ns", INT64, self.duration.0 / 1000);
+        if let Some(comm_type) = self.collective {
+            attribute(&mut out, "comm_type", INT64, comm_type);
+            attribute(&mut out, "comm_size", INT64, self.bytes);
+            let mut group = Vec::new();
+            bytes(&mut group, 1, b"pg_name");
+            bytes(&mut group, STRING, b"0");
+            bytes(&mut out, 10, &group);
+        } else if self.bytes > 0 {
+            attribute(&mut out, "tensor_size", INT64, self.bytes);
+        }
+        message(file, &out);
     }
-    let duration_ps = record.end.0 - record.start.0.min(record.end.0);
-    field(&mut out, 6, record.start.0 / 1_000_000);
-    // Simulators drop nodes without duration.
-    field(&mut out, 7, (duration_ps + 500_000).checked_div(1_000_000).unwrap_or(0).max(1));
-    attribute(&mut out, "is_cpu_op", BOOL, 0);
-    attribute(&mut out, "duration_ns", INT64, duration_ps / 1000);
-    if collective {
-        attribute(&mut out, "comm_type", INT64, comm_type(record));
-        attribute(&mut out, "comm_size", INT64, record.bytes);
-        let mut group = Vec::new();
-        bytes(&mut group, 1, b"pg_name");
-        bytes(&mut group, STRING, b"0");
-        bytes(&mut out, 10, &group);
-    } else if record.bytes > 0 {
-        attribute(&mut out, "tensor_size", INT64, record.bytes);
-    }
-    out
 }
 
 /// `CollectiveCommType` of the schema, by the operation's id or name.
@@ -113,7 +144,7 @@ fn attribute(out: &mut Vec<u8>, name: &str, kind: u64, value: u64) {
     let mut attribute = Vec::new();
     bytes(&mut attribute, 1, name.as_bytes());
     // Of a oneof, zero too is written: absent would be unset.
-    varint(&mut attribute, kind << 3 | VARINT);
+    varint(&mut attribute, (kind << 3) | VARINT);
     varint(&mut attribute, value);
     bytes(out, 10, &attribute);
 }
@@ -124,12 +155,12 @@ fn message(file: &mut Vec<u8>, content: &[u8]) {
 }
 
 fn field(out: &mut Vec<u8>, number: u64, value: u64) {
-    varint(out, number << 3 | VARINT);
+    varint(out, (number << 3) | VARINT);
     varint(out, value);
 }
 
 fn bytes(out: &mut Vec<u8>, number: u64, content: &[u8]) {
-    varint(out, number << 3 | BYTES);
+    varint(out, (number << 3) | BYTES);
     varint(out, content.len() as u64);
     out.extend_from_slice(content);
 }
@@ -145,7 +176,6 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Time;
 
     fn read_varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;

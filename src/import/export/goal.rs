@@ -52,45 +52,45 @@ impl Goal {
         rank.frontier = vec![label];
     }
 
-    /// Appends a collective on all its ranks: sizes are those on the wire, tags
-    /// are connections. A read is a send that its source does not wait for.
-    pub fn collective(&mut self, schedule: &Schedule) {
+    /// Appends a collective: rank `i` of the schedule is `members[i]`. Sizes are
+    /// those on the wire, tags are connections. A read is a send that its
+    /// source does not wait for. Ranks beyond the program are left out.
+    pub fn collective(&mut self, schedule: &Schedule, members: &[usize]) {
+        let rank_of = |local: usize| members.get(local).copied().filter(|r| *r < self.ranks.len());
+        let places: Vec<Option<usize>> = (0..schedule.ranks).map(rank_of).collect();
+        let place = |local: usize| places.get(local).copied().flatten();
         let entry: Vec<Vec<u64>> = self.ranks.iter().map(|r| r.frontier.clone()).collect();
         let mut ends: Vec<Vec<u64>> = vec![Vec::new(); self.ranks.len()];
         for block in &schedule.blocks {
-            if block.rank >= self.ranks.len() {
-                continue;
-            }
-            let mut before = entry[block.rank].clone();
+            let Some(rank) = place(block.rank) else { continue };
+            let mut before = entry[rank].clone();
             for step in &block.steps {
                 let mut received = Vec::new();
                 for &connection in schedule.receives(step) {
                     let from = &schedule.connections[connection as usize];
+                    let Some(source) = place(from.source) else { continue };
                     let bytes = from.protocol.wire_bytes(step.bytes).max(1);
                     let tag = self.tag.wrapping_add(connection);
-                    if from.protocol == Protocol::Read && from.source < self.ranks.len() {
-                        self.ranks[from.source].add(&format!("send {bytes}b to {} tag {tag}", block.rank), &entry[from.source]);
+                    if from.protocol == Protocol::Read {
+                        self.ranks[source].add(&format!("send {bytes}b to {rank} tag {tag}"), &entry[source]);
                     }
-                    received.push(self.ranks[block.rank].add(&format!("recv {bytes}b from {} tag {tag}", from.source), &before));
+                    received.push(self.ranks[rank].add(&format!("recv {bytes}b from {source} tag {tag}"), &before));
                 }
                 if !received.is_empty() {
                     before = received;
                 }
-                let sends = schedule.sends(step).iter().map(|&connection| {
+                let mut sent = Vec::new();
+                for &connection in schedule.sends(step) {
                     let to = &schedule.connections[connection as usize];
-                    format!(
-                        "send {}b to {} tag {}",
-                        to.protocol.wire_bytes(step.bytes).max(1),
-                        to.target,
-                        self.tag.wrapping_add(connection)
-                    )
-                });
-                let sent: Vec<u64> = sends.collect::<Vec<_>>().iter().map(|s| self.ranks[block.rank].add(s, &before)).collect();
+                    let Some(target) = place(to.target) else { continue };
+                    let (bytes, tag) = (to.protocol.wire_bytes(step.bytes).max(1), self.tag.wrapping_add(connection));
+                    sent.push(self.ranks[rank].add(&format!("send {bytes}b to {target} tag {tag}"), &before));
+                }
                 if !sent.is_empty() {
                     before = sent;
                 }
             }
-            ends[block.rank].extend(before);
+            ends[rank].extend(before);
         }
         for (rank, mut end) in self.ranks.iter_mut().zip(ends) {
             end.sort_unstable();
@@ -147,7 +147,7 @@ mod tests {
     fn operations_wait_for_what_came_before() {
         let mut goal = Goal::new(2);
         goal.calc(0, Time::from_us(75.0));
-        goal.collective(&exchange());
+        goal.collective(&exchange(), &[0, 1]);
         goal.calc(0, Time::from_us(1.0));
         let expected = "num_ranks 2\n\nrank 0 {\nl1: calc 75000\nl2: send 16b to 1 tag 0\nl2 requires l1\nl3: recv 16b from 1 tag 1\nl3 requires l2\nl4: calc 1000\nl4 requires l3\n}\n\n\
             rank 1 {\nl1: send 16b to 0 tag 1\nl2: recv 16b from 0 tag 0\nl2 requires l1\n}\n";
@@ -158,7 +158,7 @@ mod tests {
     fn every_message_that_is_sent_is_received() {
         let mut goal = Goal::new(2);
         for _ in 0..3 {
-            goal.collective(&exchange());
+            goal.collective(&exchange(), &[0, 1]);
         }
         let mut balance: BTreeMap<(String, String), i64> = BTreeMap::new();
         let mut rank = String::new();

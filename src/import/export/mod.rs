@@ -6,8 +6,10 @@
 //! | [`topology_xml`] | `NCCL_TOPO_FILE` |
 //! | [`chakra`] | simulators that take Chakra execution traces |
 //! | [`goal`] | LogGOPSim's schedules |
+//! | [`plan`] | a plan in the two formats above |
 
 pub mod chakra;
 pub mod goal;
+pub mod plan;
 pub mod topology_xml;
 pub mod tuner;

@@ -124,7 +124,7 @@ mod tests {
         };
         let text = write(&["why".into()], std::slice::from_ref(&rule)).expect("sayable");
         assert!(text.ends_with("allreduce,0,65536,ring,ll,4,1,-1,-1,-1\n"), "{text}");
-        assert_eq!(read("t.conf", &text).expect("reads"), [rule.clone()]);
+        assert_eq!(read("t.conf", &text).expect("reads"), std::slice::from_ref(&rule));
         assert!(write(&[], &[TunerRule { protocol: Protocol::Auto, ..rule.clone() }]).is_err());
         assert!(write(&[], &[TunerRule { collective: Collective::AllToAll, ..rule }]).is_err());
         for text in ["allreduce,0", "allreduce,0,1,ring,ll,-2,1,1", "allreduce,0,1,auto,ll,1,1,1", "foo,0,1,ring,ll,1,1,1", "\"allreduce"] {
