@@ -24,6 +24,7 @@ pub mod shape;
 mod steps;
 mod workload;
 
+pub use attention_ops::QK_NORM_SQUARES;
 pub use catalog::CATALOG;
 pub use catalog::Entry;
 pub use draft::Draft;
@@ -32,6 +33,7 @@ pub use op::{Dtype, Family, Op};
 pub use parameters::{Parameters, Totals};
 pub use routing::{Routing, RoutingConstants, distinct, fullest};
 pub use shape::Layer;
+pub use steps::ATTENTION_OUTPUT;
 pub use steps::Step;
 pub use workload::{Load, Phase, Shard, Workload};
 

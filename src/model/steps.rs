@@ -106,7 +106,12 @@ impl Model {
 
     /// Columns of `lm_head` on one of `tp` ranks, padding included.
     pub fn vocab_share(&self, tp: u64) -> u64 {
-        (self.vocab.div_ceil(VOCAB_PADDING) * VOCAB_PADDING).div_ceil(tp.max(1))
+        Model::padded_share(self.vocab, tp)
+    }
+
+    /// [`Model::vocab_share`] of a head with `columns` columns.
+    pub fn padded_share(columns: u64, tp: u64) -> u64 {
+        (columns.div_ceil(VOCAB_PADDING) * VOCAB_PADDING).div_ceil(tp.max(1))
     }
 }
 
