@@ -36,7 +36,7 @@ impl Islands {
 
     /// `ranks` in consecutive islands of `size`; one island where that does not divide.
     pub fn consecutive(ranks: usize, size: usize) -> Islands {
-        let size = if size > 0 && ranks % size == 0 { size } else { ranks.max(1) };
+        let size = if size > 0 && ranks.is_multiple_of(size) { size } else { ranks.max(1) };
         let groups: Vec<Vec<usize>> = (0..ranks / size).map(|island| (island * size..(island + 1) * size).collect()).collect();
         Islands { seats: (0..ranks).map(|rank| (rank / size, rank % size)).collect(), groups }
     }
