@@ -129,8 +129,8 @@ impl<'a> Pricer<'a> {
             (trip.ll128(constants, step.bytes), constants.ll128_entry_ns.value, constants.ll128_exit_ns.value)
         } else {
             let costs = trip.ll(constants, as_lines(step.bytes, protocol_used));
-            // Kernels of this kind have no primitives to enter and to leave.
-            let bare = matches!(protocol_used, Protocol::Packet | Protocol::Packet8 | Protocol::Sentinel);
+            // Only NCCL's kernels have primitives to enter and to leave.
+            let bare = self.lowering.kernel != Kernel::Nccl;
             let (entry, exit) = if bare { (0.0, 0.0) } else { (constants.ll_entry_ns.value, constants.ll_exit_ns.value) };
             (costs, entry, exit)
         };

@@ -117,7 +117,7 @@ impl<'a> Context<'a> {
     pub fn islands(&self) -> Option<Islands> {
         let devices = self.devices();
         if devices.iter().all(|device| Some(device) == devices.first()) {
-            let size = (2..=self.ranks / 2).rev().find(|size| self.ranks % size == 0)?;
+            let size = (2..=self.ranks / 2).rev().find(|size| self.ranks.is_multiple_of(*size))?;
             return Some(Islands::consecutive(self.ranks, size));
         }
         let chains: Vec<Vec<&'a crate::machine::Node>> = (devices.iter())

@@ -96,7 +96,7 @@ impl Need {
             Need::Nvlink { unless_at_most, because } => {
                 (context.ranks > *unless_at_most && !context.all_nvlink()).then(|| (*because).to_owned())
             }
-            Need::Multicast { because } => (!context.all_nvlink() || context.ranks < 2 || major < 9 || major >= 12)
+            Need::Multicast { because } => (!context.all_nvlink() || context.ranks < 2 || !(9..12).contains(&major))
                 .then(|| format!("{because} (compute capability {major}.{minor}, no NVSwitch)")),
             Need::Majors { majors, because } => (!majors.contains(&major)).then(|| format!("{because} (this GPU is {major}.{minor})")),
             Need::FlashInferSm12 { since, because } => {

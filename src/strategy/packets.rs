@@ -40,7 +40,7 @@ const fn mscclpp(
         risk_words: "nobody has published numbers on PCIe; without its own NCCL to fall back on it fails for what it lacks",
         way_back: "take the preload or the flag out and restart",
         modelled: LINES,
-        not_modelled: &["its tuning at start"],
+        not_modelled: &["its tuning at start", "how our kernels, which stand in for it on GPUs, deal blocks otherwise"],
         needs: &[Need::Mesh, SELECTOR],
         declines: &[],
         environment: &[],
