@@ -52,28 +52,35 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) fused_one_shot(const _
     u32 each = (row + SPLIT - 1) / SPLIT;
     u32 from = min(row, (blockIdx.x % SPLIT) * each), to = min(row, from + each);
     u64 base = (u64)token * row;
+    // All that is read is on its way before the first store.
+    uint2 own[LINES_PER_THREAD], residual[LINES_PER_THREAD], weight[LINES_PER_THREAD], kept[LINES_PER_THREAD];
 #pragma unroll
     for (u32 n = 0; n < LINES_PER_THREAD; n++) {
         u32 i = from + n * blockDim.x + threadIdx.x;
         if (i < to) {
-            uint2 own = ((const uint2 *)a.input)[base + i];
-#pragma unroll
-            for (u32 k = 1; k < RANKS; k++)
-                store_line(a.lines[peer_at(a.rank, k)] + call.lines_half + (a.rank * count + base + i) * 16, own.x, own.y, call.epoch);
+            own[n] = ((const uint2 *)a.input)[base + i];
+            residual[n] = ((const uint2 *)norm.residual)[base + i];
+            weight[n] = ((const uint2 *)norm.weight)[i];
         }
     }
-    uint2 kept[LINES_PER_THREAD];
+#pragma unroll
+    for (u32 n = 0; n < LINES_PER_THREAD; n++) {
+        u32 i = from + n * blockDim.x + threadIdx.x;
+        if (i < to) {
+#pragma unroll
+            for (u32 k = 1; k < RANKS; k++)
+                store_line(a.lines[peer_at(a.rank, k)] + call.lines_half + (a.rank * count + base + i) * 16, own[n].x, own[n].y, call.epoch);
+        }
+    }
     float square = 0.0f;
 #pragma unroll
     for (u32 n = 0; n < LINES_PER_THREAD; n++) {
         u32 i = from + n * blockDim.x + threadIdx.x;
         if (i < to) {
-            uint2 residual = ((const uint2 *)norm.residual)[base + i];
-            uint2 own = ((const uint2 *)a.input)[base + i];
-            uint2 sum = sum_lines(a, call, a.lines[a.rank] + call.lines_half + (base + i) * 16, count * 16, own, 0, base + i);
+            uint2 sum = sum_lines(a, call, a.lines[a.rank] + call.lines_half + (base + i) * 16, count * 16, own[n], 0, base + i);
             Sum4 total;
             total.set(sum);
-            total.add(residual);
+            total.add(residual[n]);
             kept[n] = total.get();
             ((uint2 *)norm.residual_out)[base + i] = kept[n];
             square += squares(kept[n]);
@@ -99,10 +106,8 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) fused_one_shot(const _
 #pragma unroll
     for (u32 n = 0; n < LINES_PER_THREAD; n++) {
         u32 i = from + n * blockDim.x + threadIdx.x;
-        if (i < to) {
-            uint2 w = ((const uint2 *)norm.weight)[i];
-            ((uint2 *)norm.normed)[base + i] = make_uint2(scaled(kept[n].x, w.x, factor), scaled(kept[n].y, w.y, factor));
-        }
+        if (i < to)
+            ((uint2 *)norm.normed)[base + i] = make_uint2(scaled(kept[n].x, weight[n].x, factor), scaled(kept[n].y, weight[n].y, factor));
     }
     finish(a, call);
 }

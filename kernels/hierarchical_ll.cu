@@ -47,11 +47,19 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) hierarchical_ll(const 
     u64 gather = exchange + ISLANDS * shard * 16;
     u64 mine = a.lines[a.rank] + call.lines_half;
     Slice part = slice(shard);
-    for (u32 k = 1; k < GROUP; k++) {
-        u32 mate = (place + k) % GROUP;
-        for (u64 i = part.from + threadIdx.x; i < part.to && mate * shard + i < count; i += blockDim.x) {
-            uint2 v = load_elements4(a.input, mate * shard + i, a.elements);
-            store_line(a.lines[island * GROUP + mate] + call.lines_half + (place * shard + i) * 16, v.x, v.y, call.epoch);
+    // All loads before the first store: a store waits for none of them twice.
+    for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
+        uint2 v[GROUP];
+#pragma unroll
+        for (u32 k = 1; k < GROUP; k++) {
+            u64 at = (place + k) % GROUP * shard + i;
+            if (at < count) v[k] = load_elements4(a.input, at, a.elements);
+        }
+#pragma unroll
+        for (u32 k = 1; k < GROUP; k++) {
+            u32 mate = (place + k) % GROUP;
+            if (mate * shard + i < count)
+                store_line(a.lines[island * GROUP + mate] + call.lines_half + (place * shard + i) * 16, v[k].x, v[k].y, call.epoch);
         }
     }
     for (u64 i = part.from + threadIdx.x; i < part.to && place * shard + i < count; i += blockDim.x) {
@@ -72,12 +80,27 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) hierarchical_ll(const 
         }
         store_elements4(a.output, place * shard + i, a.elements, v);
     }
-    for (u32 k = 1; k < GROUP; k++) {
-        u32 mate = (place + k) % GROUP;
-        for (u64 i = part.from + threadIdx.x; i < part.to && mate * shard + i < count; i += blockDim.x) {
-            uint2 v = wait_line(a, call, mine + gather + (mate * shard + i) * 16, island * GROUP + mate, 2, i);
-            store_elements4(a.output, mate * shard + i, a.elements, v);
+    // The sums of all mates, all polls in flight.
+    for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
+        uint4 v[GROUP];
+#pragma unroll
+        for (u32 m = 0; m < GROUP; m++)
+            if (m != place && m * shard + i < count) v[m] = load_line(mine + gather + (m * shard + i) * 16);
+        for (u32 polls = 1; !call.failed; polls++) {
+            u32 missing = GROUP, seen = 0;
+#pragma unroll
+            for (u32 m = 0; m < GROUP; m++)
+                if (m != place && m * shard + i < count && (v[m].y != call.epoch || v[m].w != call.epoch)) {
+                    missing = m;
+                    seen = v[m].y;
+                    v[m] = load_line(mine + gather + (m * shard + i) * 16);
+                }
+            if (missing == GROUP) break;
+            if (polls % POLLS_PER_CHECK == 0) expired(a, call, island * GROUP + missing, 2, i, seen);
         }
+#pragma unroll
+        for (u32 m = 0; m < GROUP; m++)
+            if (m != place && m * shard + i < count) store_elements4(a.output, m * shard + i, a.elements, make_uint2(v[m].x, v[m].z));
     }
     finish(a, call);
 }

@@ -10,12 +10,14 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) host_staged(const __gr
     u64 host = a.packs[a.rank] + call.packs_half;
     u64 sums = host + RANKS * count * 16;
     Slice part = slice(shard);
-    for (u32 k = 1; k < RANKS; k++) {
-        u32 p = peer_at(a.rank, k);
-        for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
-            u64 at = p * shard + i;
-            if (at < count) store_pack(host + (a.rank * count + at) * 16, load_elements8(a.input, at, a.elements));
-        }
+    for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
+        uint4 v[RANKS];
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++)
+            if (r != a.rank && r * shard + i < count) v[r] = load_elements8(a.input, r * shard + i, a.elements);
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++)
+            if (r != a.rank && r * shard + i < count) store_pack(host + (a.rank * count + r * shard + i) * 16, v[r]);
     }
     exchange_flags(a, call, 0);
     for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {

@@ -15,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) packet_all_pair(const 
             store_packet(a.lines[peer] + call.lines_half + (a.rank * count + i) * 8, load_word(a.input, i, a.elements), call.epoch);
     for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
         u64 first = a.lines[a.rank] + call.lines_half + i * 8;
+        u32 own = load_word(a.input, i, a.elements);
         uint2 v[RANKS];
 #pragma unroll
         for (u32 r = 0; r < RANKS; r++)
@@ -32,7 +33,6 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) packet_all_pair(const 
             if (polls % POLLS_PER_CHECK == 0) expired(a, call, missing, 0, i, seen);
         }
         Sum2 sum;
-        u32 own = load_word(a.input, i, a.elements);
 #pragma unroll
         for (u32 r = 0; r < RANKS; r++) {
             u32 x = r == a.rank ? own : v[r].x;

@@ -7,11 +7,15 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) two_shot_pull(const __
     u64 shard = (count + RANKS - 1) / RANKS;
     u64 gather = RANKS * shard * 16;
     Slice part = slice(shard);
-    for (u32 p = 0; p < RANKS; p++)
-        for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
-            u64 at = p * shard + i;
-            if (p != a.rank && at < count) store_pack(a.packs[a.rank] + call.packs_half + at * 16, load_elements8(a.input, at, a.elements));
-        }
+    for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
+        uint4 v[RANKS];
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++)
+            if (r != a.rank && r * shard + i < count) v[r] = load_elements8(a.input, r * shard + i, a.elements);
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++)
+            if (r != a.rank && r * shard + i < count) store_pack(a.packs[a.rank] + call.packs_half + (r * shard + i) * 16, v[r]);
+    }
     exchange_flags(a, call, 0);
     for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
         u64 at = a.rank * shard + i;
@@ -31,12 +35,14 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) two_shot_pull(const __
         store_pack(a.packs[a.rank] + call.packs_half + gather + i * 16, total);
     }
     exchange_flags(a, call, 1);
-    for (u32 k = 1; k < RANKS; k++) {
-        u32 p = peer_at(a.rank, k);
-        for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
-            u64 at = p * shard + i;
-            if (at < count) store_elements8(a.output, at, a.elements, load_pack(a.packs[p] + call.packs_half + gather + i * 16));
-        }
+    for (u64 i = part.from + threadIdx.x; i < part.to; i += blockDim.x) {
+        uint4 v[RANKS];
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++)
+            if (r != a.rank && r * shard + i < count) v[r] = load_pack(a.packs[r] + call.packs_half + gather + i * 16);
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++)
+            if (r != a.rank && r * shard + i < count) store_elements8(a.output, r * shard + i, a.elements, v[r]);
     }
     finish(a, call);
 }

@@ -88,7 +88,7 @@ fn every_strategy_lowers_whatever_it_is_asked_and_it_can_be_timed() {
 /// From rank 1 to rank 5 of eight, as from stage to stage.
 #[test]
 fn a_message_between_stages_is_lowered_among_the_machine_s_ranks() {
-    let machine = machine("8x-rtx-pro-6000-server");
+    let machine = machine("8x-rtx-pro-6000-turin-direct");
     let mut context = Context::group(&machine, vec![1, 5]);
     assert_eq!(context.devices(), [1, 5]);
     let strategy = find("tp4-pp2");
@@ -196,7 +196,7 @@ fn times_follow_the_mechanism() {
     assert!(copies > 3.0 * peers, "copy engines {copies} us for six copies one after another");
     let (full, half) = (time_us(&chip, "two-shot", 4, 2 << 20), time_us(&chip, "compressed-fp8", 4, 2 << 20));
     assert!(half < full, "2 MiB: 16 bits {full} us, 8 bits {half} us");
-    let server = machine("8x-rtx-pro-6000-server");
+    let server = machine("8x-rtx-pro-6000-turin-direct");
     let (fallen, healthy) = (time_us(&server, "nccl-default", 8, 43_008), time_us(&server, "nccl-graph-file", 8, 43_008));
     assert!(healthy < fallen, "with a graph {healthy} us, fallen back {fallen} us");
 }
@@ -204,7 +204,7 @@ fn times_follow_the_mechanism() {
 /// MSCCL++ and FlashInfer put on the wire what their protocols say.
 #[test]
 fn lowerings_use_their_protocols() {
-    let machine = machine("8x-rtx-pro-6000-server");
+    let machine = machine("8x-rtx-pro-6000-turin-direct");
     let context = Context::new(&machine, 8);
     let protocols = |id: &str, bytes: u64| {
         let strategy = find(id);

@@ -105,6 +105,13 @@ impl<'a> Pricer<'a> {
         }
     }
 
+    /// From a line's arrival in host memory to `rank` seeing it: on average half
+    /// of a poll that comes too early, then a whole one.
+    fn host_poll(&self, rank: usize) -> Time {
+        let read = self.host_read(rank);
+        Time(read.0 + read.0 / 2)
+    }
+
     fn route(&mut self, from: Endpoint, to: Endpoint) -> u32 {
         match self.roads.route(self.machine, from, to) {
             Ok(route) => route,
@@ -135,9 +142,9 @@ impl<'a> Pricer<'a> {
             (costs, entry, exit)
         };
         let trips = as_lines(step.bytes, protocol_used).div_ceil(threads * 8).max(1);
-        // Lines in host memory are polled over PCIe: a round trip for each trip.
+        // Lines in host memory are polled over PCIe, anew for each trip.
         let polled = schedule.receives(step).iter().any(|&c| self.staged(schedule, c as usize));
-        let far = if polled { self.host_read(block.rank).times(trips - 1) } else { Time::ZERO };
+        let far = if polled { self.host_poll(block.rank).times(trips - 1) } else { Time::ZERO };
         let work = protocol::for_peers(constants, work, peers) + far;
         let last = protocol::for_peers(constants, last, peers);
         let first = if step.send.len > 0 { last.min(work) } else { Time::ZERO };
@@ -263,14 +270,13 @@ impl Pricing for Pricer<'_> {
             let read = self.host_read(c.target);
             timed.route = self.route(Endpoint::Gpu(source), Endpoint::Host(socket));
             timed.latency = self.machine.write_latency(source, Endpoint::Host(socket)).unwrap_or_default().0;
-            // On average a poll leaves half a round trip after the arrival and needs another to come back.
-            timed.poll = read.0;
+            timed.poll = self.host_poll(c.target).0;
             timed.credit = timed.latency;
-            // With one packed load of each thread in flight, a block reads this much.
+            // Polls of lines are their own fetch. Data are read with one packed load of each thread in flight.
             let threads = schedule.blocks.iter().find(|b| b.rank == c.target).map_or(512, |b| u64::from(b.threads));
             let in_flight = (threads * PACK_BYTES) as f64 * constants.reads_in_flight.value;
-            let rate = in_flight * 1e12 / (read.0.max(1) as f64);
-            timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate: rate as u64, latency: 0 });
+            let rate = if timed.cuts_through { u64::MAX } else { (in_flight * 1e12 / (read.0.max(1) as f64)) as u64 };
+            timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate, latency: 0 });
         } else if timed.pulled {
             timed.route = self.route(Endpoint::Gpu(source), Endpoint::Gpu(target));
             timed.latency = self.pull_trip(schedule, connection).0;
@@ -311,8 +317,13 @@ impl Pricing for Pricer<'_> {
         (protocol::kernel_start(constants, self.lowering.kernel == Kernel::Nccl, threads) + Time::from_ns(late)).0
     }
 
-    fn finish(&self, _schedule: &Schedule) -> u64 {
-        if self.lowering.kernel == Kernel::None { 0 } else { Time::from_ns(self.kinds[0].protocol.kernel_end_ns.value).0 }
+    fn finish(&self, schedule: &Schedule) -> u64 {
+        if self.lowering.kernel == Kernel::None {
+            return 0;
+        }
+        let kind = self.kinds[0];
+        let fused = Rate::from_gbps(kind.chip.memory_gbps.value).time_for(Bytes(schedule.epilogue_bytes));
+        (Time::from_ns(kind.protocol.kernel_end_ns.value) + fused).0
     }
 }
 

@@ -44,6 +44,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         title: "Errors of lanecast".to_owned(),
         sections: vec![Section { heading: String::new(), blocks: vec![Block::Table(rows.clone())] }],
         rows,
+        exact: None,
         json: None,
         reproduce: session.reproduce(),
         passed: true,

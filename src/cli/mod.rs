@@ -13,10 +13,17 @@
 //! | 2 | no answer: bad input or arguments, missing hardware |
 //! | 101 | a bug |
 
+pub mod allreduce;
 pub mod arguments;
 pub mod explain;
+pub mod lists;
 pub mod output;
+pub mod plan;
+pub mod question;
+pub mod rank;
 pub mod session;
+pub mod simulate;
+pub mod validate;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -55,18 +62,42 @@ struct Cli {
 /// Every command, in the order of `--help`.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Rank(rank::Arguments),
+    Simulate(simulate::Arguments),
+    Plan(plan::Arguments),
+    Allreduce(allreduce::Arguments),
+    Validate(validate::Arguments),
+    Machines(lists::Machines),
+    Models(lists::Models),
+    Strategies(lists::Strategies),
     Explain(explain::Arguments),
 }
 
 impl Command {
     fn output(&self) -> &Output {
         match self {
+            Command::Rank(arguments) => &arguments.output,
+            Command::Simulate(arguments) => &arguments.output,
+            Command::Plan(arguments) => arguments.output(),
+            Command::Allreduce(arguments) => &arguments.output,
+            Command::Validate(arguments) => &arguments.output,
+            Command::Machines(arguments) => &arguments.output,
+            Command::Models(arguments) => &arguments.output,
+            Command::Strategies(arguments) => &arguments.output,
             Command::Explain(arguments) => &arguments.output,
         }
     }
 
     fn run(&self, session: &Session) -> Result<Report> {
         match self {
+            Command::Rank(arguments) => rank::run(arguments, session),
+            Command::Simulate(arguments) => simulate::run(arguments, session),
+            Command::Plan(arguments) => plan::run(arguments, session),
+            Command::Allreduce(arguments) => allreduce::run(arguments, session),
+            Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Machines(arguments) => lists::machines(arguments, session),
+            Command::Models(arguments) => lists::models(arguments, session),
+            Command::Strategies(arguments) => lists::strategies(arguments, session),
             Command::Explain(arguments) => explain::run(arguments, session),
         }
     }

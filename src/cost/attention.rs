@@ -14,6 +14,9 @@ const GROUP_ROWS: u64 = 16;
 /// Positions of one step of a block.
 const STEP_POSITIONS: f64 = 16.0;
 
+/// Rows up to which the fixed time grows.
+const DOUBLED_MAX: f64 = 32.0;
+
 /// Splits of one sequence at most.
 const SPLITS_MAX: f64 = 64.0;
 
@@ -32,7 +35,7 @@ pub fn mla_decode(op: &Op, kind: &GpuKind, cache: Cache) -> Parts {
     let groups = heads.saturating_mul(tokens).div_ceil(GROUP_ROWS);
     let visits = batch as f64 * context as f64 * groups as f64;
     Parts {
-        fixed_ns: c.mla_fixed_ns.value,
+        fixed_ns: c.mla_fixed_ns.value + c.mla_doubling_ns.value * libm::log2((batch as f64 * tokens as f64).clamp(1.0, DOUBLED_MAX)),
         memory_ns: memory::weights_ns(kind, op.cache_bytes, cache) + memory::activations_ns(kind, op.activation_bytes),
         compute_ns: visits * c.mla_group_ps.value / 1e3,
         loop_ns: libm::ceil(chunk / STEP_POSITIONS) * c.mla_step_ns.value,

@@ -49,7 +49,7 @@ pub const EXPERTS: [&str; 7] = [
 ];
 
 /// Constants that the tables of MLA pin.
-pub const MLA: [&str; 5] = ["batched_fixed_ns", "mla_fixed_ns", "mla_chunk", "mla_step_ns", "mla_group_ps"];
+pub const MLA: [&str; 6] = ["batched_fixed_ns", "mla_fixed_ns", "mla_doubling_ns", "mla_chunk", "mla_step_ns", "mla_group_ps"];
 
 /// Starts for the length from which products are split: a threshold has no slope.
 const SPLIT_STARTS: [f64; 4] = [1300.0, 1800.0, 2900.0, 3900.0];

@@ -151,7 +151,8 @@ fn experts(row: &Row<'_>) -> Read {
     };
     // DeepSeek-V3 restricts a token to half of the groups of experts; on balanced
     // scores the choice repeats itself, which the table shows (2.8 TB/s otherwise,
-    // more than the memory has): four experts common to all tokens and four of its own.
+    // more than the memory has). Inferred from these rows: four experts common to all
+    // tokens and four of its own.
     let grouped = routing == Routing::Balanced && hidden == 7168 && experts == 256 && row.text("kernel").starts_with("vllm");
     if grouped && ep > 1 {
         return Ok(Err("balanced scores under group-limited routing: the experts of one rank are not known".to_owned()));

@@ -100,7 +100,10 @@ pub fn answer(request: &Request, tell: &mut dyn FnMut(Answer)) -> Result<()> {
         Request::Micro { ordinal, skew_ranks } => {
             let bench = Bench::open(*ordinal)?;
             micro::all(&bench, &mut |row| tell(Answer::Micro(row)))?;
-            skew_ranks.iter().try_for_each(|ranks| skew::start_skew(&bench, *ranks, &mut |row| tell(Answer::Micro(row))))?;
+            for ranks in skew_ranks {
+                skew::start_skew(&bench, *ranks, &mut |row| tell(Answer::Micro(row)))?;
+                collectives::chain_skew(*ranks, &mut |row| tell(Answer::Micro(row)))?;
+            }
             flows::peers_micro(&bench, &mut |row| tell(Answer::Micro(row)))
         }
         Request::Flows { machine } => flows::flows(machine, &mut |row| tell(Answer::Flow(row))),

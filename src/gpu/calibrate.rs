@@ -242,10 +242,12 @@ fn nccl_settings(full: bool, ranks_per_gpu: u32, found: &Calibration) -> Vec<Ncc
 
 /// The variables of the few-channels proposal, one at a time and together:
 /// `NCCL_MIN_NCHANNELS=1`, `NCCL_MAX_NCHANNELS=2`, `NCCL_BUFFSIZE=131072`,
-/// `NCCL_NTHREADS=64`. `most` caps channels where ranks share a GPU.
+/// `NCCL_NTHREADS=64`; before them `most` channels at least and at most, and at
+/// most. `most` caps channels where ranks share a GPU.
 pub fn few_channels(most: u32) -> Vec<NcclSetting> {
     let base = NcclSetting::channels(0, most);
     vec![
+        NcclSetting::channels(most, most),
         base.clone(),
         NcclSetting { channels: (1, most), ..base.clone() },
         NcclSetting { channels: (0, 2), ..base.clone() },
@@ -291,12 +293,12 @@ mod tests {
     #[test]
     fn a_setting_becomes_its_variables() {
         let all = few_channels(8);
-        let variables = all[5].environment(std::path::Path::new("/tmp/x"));
+        let variables = all[6].environment(std::path::Path::new("/tmp/x"));
         for (name, value) in
             [("NCCL_MIN_NCHANNELS", "1"), ("NCCL_MAX_NCHANNELS", "2"), ("NCCL_BUFFSIZE", "131072"), ("NCCL_NTHREADS", "64")]
         {
             assert!(variables.contains(&(name.to_owned(), value.to_owned())), "{name}");
         }
-        assert!(all[0].environment(std::path::Path::new("/tmp/x")).iter().all(|(k, _)| k != "NCCL_NTHREADS"));
+        assert!(all[1].environment(std::path::Path::new("/tmp/x")).iter().all(|(k, _)| k != "NCCL_NTHREADS"));
     }
 }

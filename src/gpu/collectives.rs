@@ -22,8 +22,10 @@ use crate::gpu::measure::REPEATS;
 use crate::gpu::measure::Spread;
 use crate::gpu::nccl;
 use crate::gpu::nccl::Communicators;
+use crate::gpu::observation::Micro;
 use crate::gpu::observation::Observation;
 use crate::gpu::reference::Inputs;
+use crate::gpu::skew;
 
 /// Our all-reduces.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -221,6 +223,18 @@ pub fn stopped_rank(ranks: u32) -> Result<()> {
     enqueue_all(&group, implementation, message, grid)?;
     group.wait()?;
     outcome
+}
+
+/// The start skew in a chain of our own all-reduces of 43,008 bytes.
+///
+/// # Errors
+/// When a device fails.
+pub fn chain_skew(ranks: u32, tell: &mut dyn FnMut(Micro)) -> Result<()> {
+    let group = open(ranks, 1, Element::Bf16, &[43_008], 0)?;
+    let implementation = Implementation::SymmetricLl;
+    // One multiprocessor is left to the clock.
+    let grid = implementation.grid(43_008, ranks, (group.blocks_max - 1).max(1));
+    skew::chain_skew(&group, &|| enqueue_all(&group, implementation, Message { bytes: 43_008, set: 0 }, grid), tell)
 }
 
 /// Launches the fused kernel on one rank.

@@ -11,7 +11,9 @@ use crate::gpu::bench::Bench;
 use crate::gpu::bench::REPEATS;
 use crate::gpu::bench::Word;
 use crate::gpu::fault::Explain;
+use crate::gpu::graph::Replay;
 use crate::gpu::graph::order;
+use crate::gpu::group::Group;
 use crate::gpu::implementation::Grid;
 use crate::gpu::micro::Tell;
 use crate::gpu::micro::put;
@@ -89,5 +91,49 @@ pub fn start_skew(bench: &Bench, ranks: u32, tell: Tell<'_>) -> Result<()> {
     for (rank, starts) in by_rank.iter().enumerate() {
         put(tell, &format!("start_skew_first_r{ranks}_rank{rank}_ns"), spread(starts));
     }
+    Ok(())
+}
+
+/// First to last start after an all-reduce, in a chain of them: what a
+/// collective meets inside a pass. `one` puts one all-reduce on all streams.
+///
+/// # Errors
+/// When the device or a kernel fails.
+pub fn chain_skew(group: &Group, one: &dyn Fn() -> Result<()>, tell: Tell<'_>) -> Result<()> {
+    let bench = Bench::open(0)?;
+    let ranks = group.ranks.len() as u32;
+    let tick = bench.device(64)?;
+    let marks = bench.device((ranks * ROUNDS * 16) as usize)?;
+    let mark = bench.function("mark", "mark", &[])?;
+    let replay = Replay::capture(group, || {
+        for round in 0..ROUNDS {
+            one()?;
+            for (rank, place) in group.ranks.iter().enumerate() {
+                let slot = rank as u32 * ROUNDS + round;
+                let words = [Word::Long(tick.address()), Word::Long(marks.address()), Word::Short(slot), Word::Long(0)];
+                bench.launch_function(&place.stream, &mark, Grid { blocks: 1, threads: 32 }, &words)?;
+            }
+        }
+        Ok(())
+    })?;
+    let mut later = Vec::new();
+    for repeat in 0..=REPEATS {
+        bench.cycles.clear();
+        let stop = bench.cycles.address() + 1024;
+        let words = [Word::Long(tick.address()), Word::Long(stop), Word::Long(bench.cycles.address()), Word::Long(2_000_000_000)];
+        bench.launch(&bench.second, "ticker", "ticker", Grid { blocks: 1, threads: 1 }, &words)?;
+        replay.launch()?;
+        group.wait()?;
+        bench.cycles.set_word(256, 1);
+        bench.context.synchronize().explain("wait for the clock")?;
+        let mut found = vec![0_u64; (ranks * ROUNDS * 2) as usize];
+        marks.read(0, &mut found)?;
+        for round in (1..ROUNDS).filter(|_| repeat > 0) {
+            let starts: Vec<u64> = (0..ranks).map(|r| found[((r * ROUNDS + round) * 2) as usize]).collect();
+            let range = starts.iter().max().copied().unwrap_or(0) - starts.iter().min().copied().unwrap_or(0);
+            later.push(range as f64 / bench.clock_ghz);
+        }
+    }
+    put(tell, &format!("start_skew_after_allreduce_r{ranks}_ns"), spread(&later));
     Ok(())
 }

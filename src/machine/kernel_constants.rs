@@ -1,8 +1,8 @@
 //! What compute kernels cost on a kind of GPU, per family of kernels.
 //!
-//! The defaults are those fitted on an RTX PRO 6000 Blackwell Server
-//! (`validation/kernels/rtx-pro-6000.toml`, `docs/kernels.md`); a kind whose
-//! file states none is priced with them, within the wide intervals.
+//! The defaults are rounded readings of an RTX PRO 6000 Blackwell Server's
+//! tables, from which the fit starts (`validation/kernels/rtx-pro-6000.toml`,
+//! `docs/kernels.md`); a kind whose file states none is priced with them.
 
 use crate::constants;
 
@@ -55,6 +55,8 @@ constants! {
         experts_fp4_each_ns: "ns", 0.0..=20000.0, default 1000.0 in 500.0..=2000.0, "traces/kernels/rtx-pro-6000/moe.csv";
         /// Both kernels of MLA decode with an empty cache, with the copies around them.
         mla_fixed_ns: "ns", 1000.0..=200000.0, default 30000.0 in 16000.0..=45000.0, "traces/kernels/rtx-pro-6000/mla.csv";
+        /// Added to `mla_fixed_ns` with each doubling of the rows of queries, up to 32. Measured; which kernel it is, is not known.
+        mla_doubling_ns: "ns", 0.0..=20000.0, default 3000.0 in 1500.0..=5000.0, "traces/kernels/rtx-pro-6000/mla.csv";
         /// Cached positions that one block of MLA decode walks before the work is split further.
         mla_chunk: "1", 16.0..=8192.0, default 512.0 in 256.0..=1024.0, "traces/kernels/rtx-pro-6000/mla.csv";
         /// One step of 16 positions of a block of MLA decode.

@@ -125,7 +125,7 @@ pub fn read(name: &str, text: &str, separate: Option<(&str, &str)>) -> Result<Mo
     let outer = Keys::new(name, text, &outer);
     let inner = ["text_config", "language_config", "llm_config"].iter().find_map(|key| outer.object(key));
     let keys = inner.as_ref().unwrap_or(&outer);
-    let architecture = keys.text("model_type").or_else(|| outer.text("model_type")).unwrap_or("").to_owned();
+    let architecture = keys.text("model_type").or(outer.text("model_type")).unwrap_or("").to_owned();
     refuse_unknown_attention(keys, &architecture)?;
 
     let mut notes = Vec::new();

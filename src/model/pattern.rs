@@ -12,9 +12,19 @@ const LONGEST: usize = 1000;
 #[derive(Clone, Debug)]
 pub enum Pattern {
     /// A name or a glob; matches a module or anything inside it.
-    Glob(Vec<char>),
+    Glob {
+        /// What stands before the first wildcard; most names differ in it.
+        literal: String,
+        /// The whole pattern.
+        letters: Vec<char>,
+    },
     /// A regular expression, anchored at the start as Python's `re.match` is.
-    Expression(Program),
+    Expression {
+        /// Some text that every match contains; most names lack it.
+        literal: String,
+        /// The expression.
+        program: Program,
+    },
     /// Not understood; matches nothing.
     Unknown,
 }
@@ -26,23 +36,69 @@ impl Pattern {
             return Pattern::Unknown;
         }
         match text.strip_prefix("re:") {
-            Some(expression) => Program::new(expression).map_or(Pattern::Unknown, Pattern::Expression),
-            None => Pattern::Glob(text.chars().collect()),
+            Some(expression) => match Program::new(expression) {
+                Some(program) => Pattern::Expression { literal: required(expression), program },
+                None => Pattern::Unknown,
+            },
+            None => {
+                let literal = text.split(['*', '?']).next().unwrap_or("").to_owned();
+                Pattern::Glob { literal, letters: text.chars().collect() }
+            }
         }
     }
 
     /// Whether the module `name` (components joined by dots) is meant.
     pub fn matches(&self, name: &str) -> bool {
         match self {
-            Pattern::Glob(pattern) => {
+            Pattern::Glob { literal, letters: pattern } => {
+                if !name.starts_with(literal.as_str()) {
+                    return false;
+                }
                 let letters: Vec<char> = name.chars().collect();
                 let ends = letters.iter().enumerate().filter(|(_, c)| **c == '.').map(|(i, _)| i);
                 ends.chain([letters.len()]).any(|end| glob(pattern, &letters[..end]))
             }
-            Pattern::Expression(program) => program.matches(name),
+            Pattern::Expression { literal, program } => name.contains(literal.as_str()) && program.matches(name),
             Pattern::Unknown => false,
         }
     }
+}
+
+/// The longest run of letters that every match of the expression contains;
+/// empty when it is not easily told.
+fn required(expression: &str) -> String {
+    let (mut longest, mut run) = (String::new(), String::new());
+    let mut depth = 0_u32;
+    let mut letters = expression.chars().chain(['$']);
+    while let Some(c) = letters.next() {
+        if depth == 0 && (c.is_ascii_alphanumeric() || c == '_') {
+            run.push(c);
+            continue;
+        }
+        if depth == 0 && c == '\\' && letters.clone().next() == Some('.') {
+            letters.next();
+            run.push('.');
+            continue;
+        }
+        if matches!(c, '*' | '?' | '{') {
+            run.pop();
+        }
+        // The first of equal length; one with a dot tells more names apart.
+        if (run.contains('.'), run.len()) > (longest.contains('.'), longest.len()) {
+            longest.clone_from(&run);
+        }
+        run.clear();
+        match c {
+            '|' if depth == 0 => return String::new(),
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            '\\' => {
+                letters.next();
+            }
+            _ => {}
+        }
+    }
+    longest
 }
 
 /// `*` any run, `?` any one; the classical two-pointer walk.
@@ -109,32 +165,35 @@ impl Program {
 
     fn matches(&self, name: &str) -> bool {
         let mut states = vec![false; self.steps.len()];
+        let mut next = states.clone();
+        let mut open = Vec::with_capacity(8);
         let letters: Vec<char> = name.chars().collect();
-        self.enter(0, letters.is_empty(), &mut states);
+        self.enter(0, letters.is_empty(), &mut states, &mut open);
         for (i, c) in letters.iter().enumerate() {
             if self.done(&states) {
                 return true;
             }
-            let mut next = vec![false; self.steps.len()];
+            next.fill(false);
             for (at, _) in states.iter().enumerate().filter(|(_, on)| **on) {
                 if let Step::One(set) = &self.steps[at]
                     && set.has(*c)
                 {
-                    self.enter(at + 1, i + 1 == letters.len(), &mut next);
+                    self.enter(at + 1, i + 1 == letters.len(), &mut next, &mut open);
                 }
             }
-            states = next;
+            std::mem::swap(&mut states, &mut next);
         }
         self.done(&states)
     }
 
     fn done(&self, states: &[bool]) -> bool {
-        self.steps.iter().zip(states).any(|(step, on)| *on && matches!(step, Step::Match))
+        // The last step is the only match.
+        states.last().copied().unwrap_or(false)
     }
 
     /// Marks `start` and all that is reached from it without a letter.
-    fn enter(&self, start: usize, at_end: bool, states: &mut [bool]) {
-        let mut open = vec![start];
+    fn enter(&self, start: usize, at_end: bool, states: &mut [bool], open: &mut Vec<usize>) {
+        open.push(start);
         while let Some(at) = open.pop() {
             if states[at] {
                 continue;
@@ -305,6 +364,15 @@ mod tests {
         assert!(!glob("model.layers.0.mlp.gate", "model.layers.0.mlp.gate_proj"));
         assert!(glob("*.mlp.shared_expert.*", "model.layers.3.mlp.shared_expert.up_proj"));
         assert!(glob("lm_head", "lm_head"));
+    }
+
+    #[test]
+    fn what_a_match_must_contain() {
+        assert_eq!(required(r".*mlp\.(gate|up)_proj.*"), "mlp.");
+        assert_eq!(required("self_attn.*"), "self_attn");
+        assert_eq!(required("abc*"), "ab");
+        assert_eq!(required("abc|d"), "");
+        assert_eq!(required(r"x\d+[abc]"), "x");
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Quantization {
             let Some(weights) = group.object("weights") else { continue };
             let dtype = group_dtype(&weights)?;
             let targets = group.strings("targets");
-            let all = targets.iter().any(|t| *t == "Linear");
+            let all = targets.contains(&"Linear");
             let targets = if all { Vec::new() } else { targets.iter().map(|t| Pattern::new(t)).collect() };
             if let Dtype::Int4 { group } = dtype
                 && group < 1 << 20

@@ -207,7 +207,7 @@ impl Reader<'_> {
         let leading = keys.size("first_k_dense_replace", 1 << 20)?.unwrap_or(0);
         let every = keys.size("moe_layer_freq", 1 << 20)?.or(keys.size("decoder_sparse_step", 1 << 20)?).unwrap_or(1).max(1);
         let offset = if keys.has("decoder_sparse_step") { 1 } else { 0 };
-        if index < leading || (index + offset) % every != 0 || keys.numbers("mlp_only_layers").contains(&index) {
+        if index < leading || !(index + offset).is_multiple_of(every) || keys.numbers("mlp_only_layers").contains(&index) {
             return self.dense(prefix).map(FeedForward::Dense);
         }
         keys.get("intermediate_size");

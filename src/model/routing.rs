@@ -113,7 +113,7 @@ pub fn fullest(experts: u64, top_k: u64, batch: u64, tokens: u64, routing: Routi
         return distinct(experts, top_k, batch, tokens, routing);
     }
     let chances = touched(experts, top_k, batch, tokens, routing);
-    if routing.skew > 0.0 || experts > EXACT_EXPERTS || experts % ranks != 0 || batch.saturating_mul(tokens) > EXACT_TOKENS {
+    if routing.skew > 0.0 || experts > EXACT_EXPERTS || !experts.is_multiple_of(ranks) || batch.saturating_mul(tokens) > EXACT_TOKENS {
         return fullest_independent(&chances, ranks);
     }
     let sizes = size_distribution(experts as usize, top_k.min(experts) as usize, batch, tokens, routing.repeat);

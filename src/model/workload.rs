@@ -128,8 +128,8 @@ impl Shard {
 }
 
 pub(super) fn split_by(parts: u64, whole: u64, what: &str) -> Result<u64> {
-    if parts == 0 || whole % parts != 0 {
-        let fits: Vec<String> = (1..=whole.min(64)).filter(|p| whole % p == 0).map(|p| p.to_string()).collect();
+    if parts == 0 || !whole.is_multiple_of(parts) {
+        let fits: Vec<String> = (1..=whole.min(64)).filter(|p| whole.is_multiple_of(*p)).map(|p| p.to_string()).collect();
         return Err(Fault::new("model-tp-indivisible", format!("{parts} ranks do not divide {whole} {what}"))
             .help(format!("{whole} {what} split over {} ranks", fits.join(", "))));
     }

@@ -4,7 +4,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | [`environment`], `filter` | what the `NCCL_*` variables ask for |
-//! | [`topology`] | the machine in NCCL's bandwidth classes and path types |
+//! | [`topology`], `detect` | the machine in NCCL's bandwidth classes and path types |
 //! | [`transport`] | peer-to-peer, host memory or network for each pair |
 //! | [`search`], [`graph`] | rings and trees, or the fall-back; graph files |
 //! | [`tuner`], [`tables`] | what NCCL believes each algorithm and protocol takes |
@@ -15,6 +15,7 @@
 //! derived and were not run. Only one node is modelled, and of the algorithms Ring and Tree: NVLS needs
 //! NVSwitch, CollNet a plugin, PAT one GPU a node.
 
+mod detect;
 pub mod environment;
 pub mod explain;
 mod filter;

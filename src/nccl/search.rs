@@ -46,6 +46,8 @@ enum Order {
 struct Search<'a> {
     topology: &'a Topology,
     left_gbps: Vec<f64>,
+    /// For each rank the others: widest path first, then shortest, then next in number.
+    nearest_first: Vec<Vec<usize>>,
     least: u32,
     most: u32,
     /// Being built.
@@ -59,7 +61,16 @@ impl Search<'_> {
     fn new(topology: &Topology, pattern: Pattern, (least, most): (u32, u32)) -> Search<'_> {
         let empty = Graph { channels: Vec::new(), origin: Origin::Search, ..Graph::given(pattern, 0, 0, 0.0, PathType::Loc) };
         let left_gbps = topology.edges.iter().map(|edge| edge.gbps).collect();
-        Search { topology, left_gbps, least, most, now: empty.clone(), best: empty, time: 0 }
+        let ranks = topology.ranks.len();
+        let nearest_first = (0..ranks)
+            .map(|at| {
+                let path = |rank: &usize| &topology.paths[at][*rank];
+                let mut others: Vec<usize> = (1..ranks).map(|step| (at + step) % ranks).collect();
+                others.sort_by(|a, b| path(b).gbps.total_cmp(&path(a).gbps).then(path(a).edges.len().cmp(&path(b).edges.len())));
+                others
+            })
+            .collect();
+        Search { topology, left_gbps, nearest_first, least, most, now: empty.clone(), best: empty, time: 0 }
     }
 
     fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
@@ -225,13 +236,13 @@ impl Search<'_> {
             }
             return;
         }
-        let candidates = match order {
+        let candidates: Vec<usize> = match order {
             Order::Pci => vec![channel.len()],
             Order::Replay => {
                 let previous = self.now.channels.last().and_then(|last| last.get(channel.len())).copied();
                 previous.map(|rank| rank as usize).into_iter().collect()
             }
-            Order::Free => self.candidates(at, channel),
+            Order::Free => self.nearest_first[at].iter().copied().filter(|rank| !channel.contains(&(*rank as u32))).collect(),
         };
         for next in candidates {
             if self.take(at, next) {
@@ -241,15 +252,6 @@ impl Search<'_> {
                 self.give(at, next);
             }
         }
-    }
-
-    /// Ranks not yet in the channel: widest path first, then shortest, then nearest in number.
-    fn candidates(&self, at: usize, channel: &[u32]) -> Vec<usize> {
-        let ranks = self.topology.ranks.len();
-        let mut list: Vec<usize> = (1..ranks).map(|step| (at + step) % ranks).filter(|rank| !channel.contains(&(*rank as u32))).collect();
-        let path = |rank: &usize| &self.topology.paths[at][*rank];
-        list.sort_by(|a, b| path(b).gbps.total_cmp(&path(a).gbps).then(path(a).edges.len().cmp(&path(b).edges.len())));
-        list
     }
 
     /// A channel is complete: keep the graph if it is better, and look for another channel.

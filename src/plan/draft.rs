@@ -44,7 +44,7 @@ impl Build<'_> {
         let mut layer = BlockBuilder::new();
         layer.add_steps(model.draft_layer_steps(draft, &workload, shard)?);
         let experts = layer.has("experts");
-        self.insert_layer_collectives(&mut layer, experts.then(|| model.mtp.as_ref()).flatten().map(|m| &m.layer), workload.rows());
+        self.insert_layer_collectives(&mut layer, model.mtp.as_ref().filter(|_| experts).map(|m| &m.layer), workload.rows());
         block.then(layer);
 
         let mut head = BlockBuilder::new();

@@ -64,7 +64,7 @@ impl Partition {
         if u64::from(self.pp) > layers {
             return refuse(format!("{} pipeline stages for {layers} layers", self.pp));
         }
-        if self.tp % self.ep != 0 {
+        if !self.tp.is_multiple_of(self.ep) {
             return refuse(format!("EP {} does not divide TP {}", self.ep, self.tp));
         }
         if self.ep > 1 && self.ep != self.tp && self.exchange == ExpertExchange::AllToAll {

@@ -4,6 +4,7 @@
 //! A [`Report`] holds one answer in the forms that its readers need; it ends
 //! with what reproduces it ([`reproduce`]).
 
+pub mod rank;
 pub mod reproduce;
 
 use crate::render::page::Block;
@@ -26,6 +27,8 @@ pub struct Report {
     pub sections: Vec<Section>,
     /// The rows for CSV.
     pub rows: Table,
+    /// Text that is the whole result, e.g. an exported file: nothing is added to it.
+    pub exact: Option<String>,
     /// The value for JSON, when it is more than `rows` as an array of objects.
     pub json: Option<String>,
     /// What gives the same answer again.
@@ -37,6 +40,9 @@ pub struct Report {
 impl Report {
     /// For a terminal, the footer included.
     pub fn to_text(&self, screen: Screen) -> String {
+        if let Some(exact) = &self.exact {
+            return exact.clone();
+        }
         let mut parts: Vec<String> = Vec::new();
         for section in &self.sections {
             if !section.heading.is_empty() {
@@ -94,6 +100,7 @@ mod tests {
             title: "t".to_owned(),
             sections: vec![Section { heading: "Finding".to_owned(), blocks }],
             rows,
+            exact: None,
             json: None,
             reproduce: Reproduce::new(["lanecast", "rank"].iter().map(|s| (*s).to_owned())).input("machine", b"x"),
             passed: true,

@@ -26,6 +26,8 @@ pub struct Context<'a> {
     pub members: Vec<usize>,
     /// Variables that the user has set anyway; a strategy's own go before them.
     pub environment: BTreeMap<String, String>,
+    /// NCCL's version, where it is not the machine's.
+    pub nccl: Option<nccl::Version>,
     communicators: RefCell<BTreeMap<Asked, nccl::Communicator>>,
 }
 
@@ -43,7 +45,7 @@ impl<'a> Context<'a> {
 
     /// Some ranks of the machine: a stage, or two neighbours of a pipeline.
     pub fn group(machine: &'a Machine, members: Vec<usize>) -> Context<'a> {
-        Context { machine, ranks: members.len(), members, environment: BTreeMap::new(), communicators: RefCell::default() }
+        Context { machine, ranks: members.len(), members, environment: BTreeMap::new(), nccl: None, communicators: RefCell::default() }
     }
 
     /// The kind of the first GPU.
@@ -73,6 +75,9 @@ impl<'a> Context<'a> {
     /// # Errors
     /// When the machine's version cannot be read.
     pub fn nccl_version(&self) -> Result<nccl::Version> {
+        if let Some(version) = self.nccl {
+            return Ok(version);
+        }
         self.machine.versions.nccl.as_deref().unwrap_or(NCCL_ASSUMED).parse()
     }
 

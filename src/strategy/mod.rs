@@ -9,7 +9,7 @@ mod custom;
 mod fused;
 pub mod gate;
 mod island_family;
-mod nccl_family;
+pub mod nccl_family;
 mod nccl_graph;
 pub mod nccl_schedule;
 mod packets;

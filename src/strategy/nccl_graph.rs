@@ -78,6 +78,7 @@ pub(super) const ALL: &[Strategy] = &[
             machine.peer_access = PeerAccess::Direct;
             let mut direct = Context::group(&machine, context.members.clone());
             direct.environment.clone_from(&context.environment);
+            direct.nccl = context.nccl;
             lower_on(&direct.communicator(strategy.environment)?, logical, bytes, &nccl::Force::default())
         },
         ..row(
@@ -113,7 +114,7 @@ mod tests {
     /// file and the newer version do.
     #[test]
     fn a_file_or_a_newer_version_ends_the_fall_back() {
-        let machine = Machine::load("8x-rtx-pro-6000-server").expect("loads");
+        let machine = Machine::load("8x-rtx-pro-6000-turin-direct").expect("loads");
         let context = Context::new(&machine, 8);
         assert_eq!(context.communicator(&[]).expect("default").ring.origin, Origin::Fallback);
         let text = graph_text(&context).expect("a graph");

@@ -4,6 +4,7 @@
 //! what they mean: no machine, plan or strategy.
 
 pub mod flows;
+pub mod kind;
 pub mod line;
 pub mod observation;
 pub mod perfetto;

@@ -1,0 +1,61 @@
+//! A simulated pass as a trace.
+
+use crate::error::Fault;
+use crate::error::Result;
+use crate::plan::OpId;
+use crate::trace::record::Header;
+use crate::trace::record::Kind;
+use crate::trace::record::Record;
+use crate::trace::record::Writer;
+use crate::units::Time;
+
+use super::answer::Answer;
+use super::question::LaunchMode;
+use super::question::Question;
+
+/// The trace CSV of an answer that was simulated with records.
+///
+/// # Errors
+/// Only if memory cannot be written.
+pub fn trace(answer: &Answer, question: &Question<'_>, strategy: &str, plan_hash: u64) -> Result<String> {
+    let mut header = Header::from_source("simulated");
+    let launch = if question.launch == LaunchMode::Graph { "graph" } else { "eager" };
+    let entries = [
+        ("strategy", strategy.to_owned()),
+        ("plan", format!("{plan_hash:016x}")),
+        ("machine", question.machine.id.clone()),
+        ("model", question.model.id.clone()),
+        ("ranks", answer.assembled.program.ranks.to_string()),
+        ("tokens", question.workload.tokens.to_string()),
+        ("launch", launch.to_owned()),
+        ("program", format!("lanecast {}", env!("CARGO_PKG_VERSION"))),
+    ];
+    for (key, value) in entries {
+        header.set(key, &value);
+    }
+    let io = |error: std::io::Error| Fault::new("io", format!("cannot write the trace: {error}"));
+    let mut writer = Writer::create(Vec::new(), &header).map_err(io)?;
+    for record in &answer.outcome.records {
+        let assembled = &answer.assembled;
+        let run = assembled.program.sequence[record.entry as usize];
+        let label = assembled.labels[run.template as usize][record.operation as usize];
+        let place = assembled.places[record.entry as usize].plus(record.repeat);
+        let communication = matches!(label.kind, "all-reduce" | "other communication");
+        writer
+            .write(&Record {
+                pass: 0,
+                rank: record.rank,
+                op: OpId { place, name: label.name, rank: record.rank }.to_string(),
+                name: label.name.to_owned(),
+                kind: if communication { Kind::Communication } else { Kind::Compute },
+                layer: place.layer(),
+                start: Time(record.start),
+                end: Time(record.end),
+                bytes: label.bytes,
+                detail: format!("kind={}", label.kind.replace(' ', "_")),
+            })
+            .map_err(io)?;
+    }
+    let bytes = writer.finish().map_err(io)?;
+    String::from_utf8(bytes).map_err(|_| Fault::new("io", "the trace is not UTF-8"))
+}

@@ -1,0 +1,90 @@
+//! `lanecast rank`: the strategies in order, and what the observations allow.
+
+use clap::Args;
+
+use crate::cli::arguments::Assignment;
+use crate::cli::output::Output;
+use crate::cli::question::QuestionArguments;
+use crate::cli::question::strategies;
+use crate::cli::session::Session;
+use crate::decide::finding;
+use crate::decide::finding::Observed;
+use crate::decide::rank;
+use crate::decide::rank::Request;
+use crate::error::Fault;
+use crate::error::Result;
+use crate::report::Report;
+use crate::strategy::Strategy;
+
+/// Rank the ways to a faster pass; without arguments, the case
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    question: QuestionArguments,
+    /// Only these, separated by commas
+    #[arg(long, value_name = "IDS")]
+    strategies: Option<String>,
+    /// What savings are counted against
+    #[arg(long, default_value = "nccl-16-channels")]
+    baseline: String,
+    /// What was measured: verify_ms=30, decode_tps=82; the case's numbers by default where the question is the case
+    #[arg(long, value_name = "NAME=NUMBER")]
+    observed: Vec<Assignment>,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+/// Ranks.
+///
+/// # Errors
+/// Bad input, or a baseline that cannot run.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
+    let loaded = arguments.question.load()?;
+    let request = Request {
+        question: loaded.question(),
+        strategies: strategies(arguments.strategies.as_deref())?,
+        baseline: Strategy::find(&arguments.baseline)?,
+        environment: loaded.environment.clone(),
+    };
+    let observed = observed(arguments)?;
+    let ranking = rank::rank(&request)?;
+    let finding = finding::find(&request, &observed, ranking.baseline.pass)?;
+    for note in &loaded.model.not_modelled {
+        session.detail(&format!("not modelled: {note}"));
+    }
+    Ok(Report {
+        title: "Ways to a faster pass".to_owned(),
+        sections: crate::report::rank::sections(&ranking, &finding, &loaded.headline()),
+        rows: crate::report::rank::csv_table(&ranking),
+        exact: None,
+        json: Some(crate::report::rank::json(&ranking)),
+        reproduce: session.reproduce().hash("plan", ranking.plan.hash()).input("machine", loaded.machine.to_toml().as_bytes()),
+        passed: true,
+    })
+}
+
+/// What the user observed; the case's own numbers when nothing of the case was changed.
+fn observed(arguments: &Arguments) -> Result<Observed> {
+    let asked = &arguments.question;
+    let is_case =
+        asked.machine == "8x-rtx-pro-6000-server" && asked.model == "kimi-k2.5" && asked.tokens == 3 && asked.batch == 1 && asked.tp == 8;
+    let mut observed = Observed::default();
+    if is_case && arguments.observed.is_empty() {
+        observed = Observed { verify_ms: Some(30.0), decode_tps: Some(82.0) };
+    }
+    for assignment in &arguments.observed {
+        if assignment.value <= 0.0 {
+            return Err(Fault::new("observed-bad-value", format!("{} must be above zero", assignment.name)));
+        }
+        match assignment.name.as_str() {
+            "verify_ms" => observed.verify_ms = Some(assignment.value),
+            "decode_tps" => observed.decode_tps = Some(assignment.value),
+            other => {
+                return Err(
+                    Fault::new("observed-unknown", format!("there is no observation {other}")).help("known are verify_ms and decode_tps")
+                );
+            }
+        }
+    }
+    Ok(observed)
+}

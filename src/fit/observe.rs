@@ -1,0 +1,106 @@
+//! Simulates what one observation measured.
+
+use crate::case::chain;
+use crate::case::chain::ChainLaunch;
+use crate::error::Fault;
+use crate::error::Result;
+use crate::machine::Machine;
+use crate::nccl;
+use crate::simulate::Options;
+use crate::simulate::Outcome;
+use crate::strategy::Context;
+use crate::strategy::Logical;
+use crate::strategy::Lowering;
+use crate::strategy::Strategy;
+use crate::strategy::nccl_family::lower_on;
+use crate::trace::observation::Algorithm;
+use crate::trace::observation::Collective;
+use crate::trace::observation::Implementation;
+use crate::trace::observation::Observation;
+use crate::trace::observation::Protocol;
+use crate::trace::observation::Timing;
+
+/// Operations of a chain; per operation is what observations state.
+pub const CHAIN: u32 = 50;
+
+/// The simulated latency in microseconds per operation, and the outcome.
+///
+/// # Errors
+/// An observation that cannot be simulated, with the reason.
+pub fn simulate(machine: &Machine, row: &Observation) -> Result<(f64, Outcome)> {
+    let lowering = lower(machine, row)?;
+    let (launch, count) = match row.timing {
+        Timing::GraphChain => (ChainLaunch::Graph, CHAIN),
+        Timing::EagerChainSingleThread => (ChainLaunch::EagerSingleThread, CHAIN),
+        Timing::EagerChainThreadPerRank => (ChainLaunch::EagerThreadPerRank, CHAIN),
+        Timing::PerCall => (ChainLaunch::EagerThreadPerRank, 1),
+        Timing::FrameworkLoop => (ChainLaunch::Framework, CHAIN),
+        Timing::Other(ref name) => return Err(unsupported(format!("timing {name}"))),
+    };
+    let outcome = chain::run(machine, &lowering, launch, count, Options::default())?;
+    Ok((outcome.critical().time as f64 / f64::from(count) / 1e6, outcome))
+}
+
+fn unsupported(what: String) -> Box<Fault> {
+    Fault::new("observation-not-modelled", format!("{what} is not modelled"))
+}
+
+fn lower(machine: &Machine, row: &Observation) -> Result<Lowering> {
+    let logical = match row.collective {
+        Collective::AllReduce => Logical::AllReduce,
+        Collective::AllGather => Logical::AllGather,
+        Collective::ReduceScatter => Logical::ReduceScatter,
+        ref other => return Err(unsupported(format!("collective {other}"))),
+    };
+    if row.ranks < 2 {
+        return Err(unsupported("a collective of one rank".to_owned()));
+    }
+    let mut context = Context::new(machine, row.ranks as usize);
+    if row.implementation == Implementation::Nccl {
+        return lower_nccl(&mut context, row, logical);
+    }
+    let id = match row.implementation {
+        Implementation::OneShotPull => "one-shot-pull",
+        Implementation::OneShotPush => "one-shot-push",
+        Implementation::TwoShot => "two-shot",
+        Implementation::FusedOneShot => "fused-one-shot",
+        ref other => return Err(unsupported(format!("implementation {other}"))),
+    };
+    let strategy = Strategy::find(id)?;
+    if let Some(reason) = strategy.refusal(&context) {
+        return Err(Fault::new("observation-refused", reason));
+    }
+    (strategy.lower)(&context, strategy, logical, row.bytes)
+}
+
+/// NCCL under what the row fixes; the rest is its own choice.
+fn lower_nccl(context: &mut Context<'_>, row: &Observation, logical: Logical) -> Result<Lowering> {
+    // Several ranks on one GPU want the variable that allows it.
+    if context.machine.ranks_per_gpu > 1 {
+        context.environment.insert("NCCL_MULTI_RANK_GPU_ENABLE".to_owned(), "1".to_owned());
+    }
+    if let (Some(version), false) = (row.version.split_whitespace().next(), row.timing == Timing::FrameworkLoop) {
+        context.nccl = Some(version.parse()?);
+    }
+    let communicator = context.communicator(&[])?;
+    let force = nccl::Force {
+        algorithm: match row.algorithm {
+            Algorithm::Auto => None,
+            Algorithm::Ring => Some(nccl::Algorithm::Ring),
+            Algorithm::Tree => Some(nccl::Algorithm::Tree),
+            ref other => return Err(unsupported(format!("algorithm {other}"))),
+        },
+        protocol: match row.protocol {
+            Protocol::Auto => None,
+            Protocol::Ll => Some(nccl::Protocol::Ll),
+            Protocol::Ll128 => Some(nccl::Protocol::Ll128),
+            Protocol::Simple => Some(nccl::Protocol::Simple),
+            ref other => return Err(unsupported(format!("protocol {other}"))),
+        },
+        channels_min: row.channels.map(|channels| channels.min),
+        channels_max: row.channels.map(|channels| channels.max),
+        threads: row.threads,
+        buffer_bytes: row.buffer_bytes,
+    };
+    lower_on(&communicator, logical, row.bytes, &force)
+}
