@@ -5,6 +5,7 @@ use crate::collective::Buffer;
 use crate::collective::Engine;
 use crate::collective::Protocol;
 use crate::collective::Schedule;
+use crate::collective::Step;
 use crate::cost::protocol;
 use crate::cost::protocol::Trip;
 use crate::error::Fault;
@@ -20,6 +21,8 @@ use crate::simulate::timed::Fetch;
 use crate::simulate::timed::Pricing;
 use crate::strategy::Kernel;
 use crate::strategy::Lowering;
+use crate::units::Bytes;
+use crate::units::Rate;
 use crate::units::Time;
 
 use super::roads::Roads;
@@ -75,14 +78,34 @@ impl<'a> Pricer<'a> {
 
     fn staged(&self, schedule: &Schedule, connection: usize) -> bool {
         let c = &schedule.connections[connection];
-        self.lowering.staged(c.source, c.target) && self.device(c.source) != self.device(c.target)
+        self.lowering.staged(c.source, c.target)
     }
 
     /// A round trip of a load of `rank` from host memory of its own socket.
     fn host_read(&self, rank: usize) -> Time {
-        let device = self.device(rank);
-        let socket = self.machine.socket_of(device).unwrap_or(0);
-        self.machine.read_latency(device, Endpoint::Host(socket)).unwrap_or_default()
+        self.far_host_read(rank, rank)
+    }
+
+    /// A round trip of a load of `rank` from host memory of the socket of `owner`.
+    fn far_host_read(&self, rank: usize, owner: usize) -> Time {
+        self.machine.read_latency(self.device(rank), Endpoint::Host(self.socket(owner))).unwrap_or_default()
+    }
+
+    fn socket(&self, rank: usize) -> usize {
+        self.machine.socket_of(self.device(rank)).unwrap_or(0)
+    }
+
+    /// A round trip of a pull: from host memory on the source's side if staged.
+    fn pull_trip(&self, schedule: &Schedule, connection: usize) -> Time {
+        let c = &schedule.connections[connection];
+        let (source, target) = (self.device(c.source), self.device(c.target));
+        if self.staged(schedule, connection) {
+            self.far_host_read(c.target, c.source)
+        } else if source == target {
+            Time::from_ns(self.constants(c.target).local_hop_ns.value).times(2)
+        } else {
+            self.machine.read_latency(target, Endpoint::Gpu(source)).unwrap_or_default()
+        }
     }
 
     /// From a line's arrival in host memory to `rank` seeing it: on average half
@@ -109,14 +132,19 @@ impl<'a> Pricer<'a> {
         let constants = self.constants(block.rank);
         let threads = u64::from(block.threads);
         let peers = u64::from(step.receive.len.max(step.send.len).max(1));
-        let operations = u64::from(step.own) + u64::from(step.store) + u64::from(step.receive.len > 0) + u64::from(step.send.len > 0);
-        let trip = Trip { threads, beside: self.threads_beside(schedule, block), operations };
+        // Who takes a sentinel's place puts the mark for "empty" back.
+        let clears = u64::from(protocol_used == Protocol::Sentinel && step.receive.len > 0);
+        let trip = Trip { threads, beside: self.threads_beside(schedule, block), operations: operations(step) + clears };
         let ((work, last), entry, exit) = if protocol_used == Protocol::Ll128 {
             (trip.ll128(constants, step.bytes), constants.ll128_entry_ns.value, constants.ll128_exit_ns.value)
         } else {
-            (trip.ll(constants, step.bytes), constants.ll_entry_ns.value, constants.ll_exit_ns.value)
+            let costs = trip.ll(constants, as_lines(step.bytes, protocol_used));
+            // Only NCCL's kernels have primitives to enter and to leave.
+            let bare = self.lowering.kernel != Kernel::Nccl;
+            let (entry, exit) = if bare { (0.0, 0.0) } else { (constants.ll_entry_ns.value, constants.ll_exit_ns.value) };
+            (costs, entry, exit)
         };
-        let trips = step.bytes.div_ceil(threads * 8).max(1);
+        let trips = as_lines(step.bytes, protocol_used).div_ceil(threads * 8).max(1);
         // Lines in host memory are read over PCIe, a round trip for each trip.
         let polled = schedule.receives(step).iter().any(|&c| self.staged(schedule, c as usize));
         let far = if polled { self.host_read(block.rank).times(trips - 1) } else { Time::ZERO };
@@ -130,6 +158,52 @@ impl<'a> Pricer<'a> {
     fn threads_beside(&self, schedule: &Schedule, block: &Block) -> u64 {
         let same = |other: &&Block| (other.rank, other.channel) == (block.rank, block.channel);
         schedule.blocks.iter().filter(same).map(|b| u64::from(b.threads)).sum::<u64>() - u64::from(block.threads)
+    }
+
+    /// Plain data of a custom kernel, packs of 16 B: after a barrier of the
+    /// block the threads store or load them; stores are fenced and flagged.
+    fn packs_step(&self, schedule: &Schedule, block: usize, index: usize, protocol_used: Protocol) -> StepCost {
+        let block = &schedule.blocks[block];
+        let step = &block.steps[index];
+        let constants = self.constants(block.rank);
+        let own = |list: &[u32]| list.iter().any(|&c| schedule.connections[c as usize].source == schedule.connections[c as usize].target);
+        if own(schedule.receives(step)) {
+            // What the block itself has written: nothing to look for.
+            return StepCost::default();
+        }
+        // Eight bits: the group's largest value, then the conversion.
+        let converts = if protocol_used == Protocol::Fp8 { 2 } else { 0 };
+        let trip = Trip { threads: u64::from(block.threads), beside: 0, operations: operations(step) + converts };
+        let peers = u64::from(step.receive.len.max(step.send.len).max(1));
+        let work = protocol::for_peers(constants, trip.ll(constants, as_lines(step.bytes, protocol_used)).0, peers);
+        let half = Time::from_ns(constants.barrier_ns.value / 2.0);
+        let entry = if step.receive.len > 0 { half } else { Time::ZERO };
+        let tells = step.send.len > 0 && step.bytes > 0 && !own(schedule.sends(step));
+        let fence = if tells { Time::from_ns(constants.fence_ns.value) + half } else { Time::ZERO };
+        StepCost { entry: entry.0, first: work.0, work: work.0, tail: work.0, exit: 0, fence: fence.0 }
+    }
+
+    /// A copy engine's copy, or the kernel that adds what one has brought.
+    fn copy_engine_step(&self, rank: usize, step: &Step) -> StepCost {
+        let kind = self.kinds[self.device(rank)];
+        if step.send.len > 0 {
+            return StepCost { entry: Time::from_ns(kind.protocol.copy_engine_ns.value).0, ..StepCost::default() };
+        }
+        if !step.own {
+            return StepCost::default();
+        }
+        // As wide as the GPU: two loads and a store at the rate of its L2.
+        let add = Rate::from_gbps(kind.chip.l2_gbps.value).time_for(Bytes(3 * step.bytes));
+        let begin = Time::from_ns(kind.launch.graph_gap_ns.value + kind.protocol.custom_kernel_ns.value);
+        let end = Time::from_ns(kind.protocol.kernel_end_ns.value);
+        StepCost { work: (begin + add + end).0, tail: (begin + add + end).0, ..StepCost::default() }
+    }
+
+    /// A step without messages: own bytes from one buffer to the other.
+    fn local_step(&self, block: &Block, step: &Step) -> StepCost {
+        let trip = Trip { threads: u64::from(block.threads), beside: 0, operations: operations(step) };
+        let work = trip.ll(self.constants(block.rank), as_lines(step.bytes, Protocol::Simple)).0;
+        StepCost { work: work.0, ..StepCost::default() }
     }
 
     fn simple_step(&self, schedule: &Schedule, block: usize, index: usize) -> StepCost {
@@ -150,19 +224,19 @@ impl Pricing for Pricer<'_> {
         let constants = self.constants(schedule.blocks[block].rank);
         let any = schedule.receives(step).first().or_else(|| schedule.sends(step).first());
         match any.map(|&c| schedule.connections[c as usize].protocol) {
-            None => StepCost::default(),
-            _ if schedule.blocks[block].engine == Engine::CopyEngine => {
-                StepCost { entry: Time::from_ns(constants.copy_engine_ns.value).0, ..StepCost::default() }
-            }
-            Some(used @ (Protocol::Ll | Protocol::Ll128 | Protocol::Packet)) => self.line_step(schedule, block, index, used),
-            Some(Protocol::Simple) => self.simple_step(schedule, block, index),
+            None => self.local_step(&schedule.blocks[block], step),
+            _ if schedule.blocks[block].engine == Engine::CopyEngine => self.copy_engine_step(schedule.blocks[block].rank, step),
+            Some(Protocol::Simple) if self.lowering.kernel == Kernel::Nccl => self.simple_step(schedule, block, index),
+            Some(used @ (Protocol::Simple | Protocol::Fp8)) => self.packs_step(schedule, block, index, used),
+            Some(used) if used.cuts_through() => self.line_step(schedule, block, index, used),
             Some(Protocol::Flag) => {
                 // Half of a barrier is its arrival, half its wait; what peers will read is fenced.
                 let half = Time::from_ns(constants.barrier_ns.value / 2.0).0;
                 let fence = if self.publishes(schedule, block, index) { Time::from_ns(constants.fence_ns.value).0 } else { 0 };
                 StepCost { entry: half, fence: if step.send.len > 0 { fence } else { 0 }, ..StepCost::default() }
             }
-            Some(Protocol::Read) => {
+            // Read; the others were dealt with above.
+            Some(_) => {
                 let trips = step.bytes.div_ceil(u64::from(schedule.blocks[block].threads) * PACK_BYTES).max(1);
                 let load = Trip { threads: 32, beside: 0, operations: 3 }.ll(constants, 8).0;
                 let add = protocol::for_peers(constants, load, u64::from(step.receive.len));
@@ -184,8 +258,18 @@ impl Pricing for Pricer<'_> {
             ..TimedConnection::default()
         };
         let local = Time::from_ns(constants.local_hop_ns.value);
-        if self.staged(schedule, connection) {
-            let socket = self.machine.socket_of(target).unwrap_or(0);
+        if self.staged(schedule, connection) && timed.pulled {
+            timed.route = self.route(Endpoint::Host(self.socket(c.source)), Endpoint::Gpu(target));
+            timed.latency = self.pull_trip(schedule, connection).0;
+            timed.poll = 0;
+        } else if c.source == c.target && !timed.cuts_through {
+            // Written for others to read: done when it has left, the fence is the next barrier's.
+            let host = self.staged(schedule, connection);
+            let memory = if host { Endpoint::Host(self.socket(c.source)) } else { Endpoint::Gpu(target) };
+            timed.route = self.route(Endpoint::Gpu(source), memory);
+            timed.poll = 0;
+        } else if self.staged(schedule, connection) {
+            let socket = self.socket(c.target);
             let read = self.host_read(c.target);
             timed.route = self.route(Endpoint::Gpu(source), Endpoint::Host(socket));
             timed.latency = self.machine.write_latency(source, Endpoint::Host(socket)).unwrap_or_default().0;
@@ -199,8 +283,7 @@ impl Pricing for Pricer<'_> {
             timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate, latency: 0, times });
         } else if timed.pulled {
             timed.route = self.route(Endpoint::Gpu(source), Endpoint::Gpu(target));
-            let far = self.machine.read_latency(target, Endpoint::Gpu(source)).unwrap_or_default();
-            timed.latency = if source == target { local.times(2).0 } else { far.0 };
+            timed.latency = self.pull_trip(schedule, connection).0;
             timed.poll = 0;
         } else {
             timed.route = self.route(Endpoint::Gpu(source), Endpoint::Gpu(target));
@@ -222,18 +305,16 @@ impl Pricing for Pricer<'_> {
 
     fn pull_rate(&self, schedule: &Schedule, block: usize, connection: usize, _peers: usize) -> u64 {
         let c = &schedule.connections[connection];
-        let (source, target) = (self.device(c.source), self.device(c.target));
         let constants = self.constants(c.target);
-        let round_trip = if source == target {
-            Time::from_ns(2.0 * constants.local_hop_ns.value)
-        } else {
-            self.machine.read_latency(target, Endpoint::Gpu(source)).unwrap_or_default()
-        };
+        let round_trip = self.pull_trip(schedule, connection);
         let in_flight = u64::from(schedule.blocks[block].threads) as f64 * PACK_BYTES as f64 * constants.reads_in_flight.value;
         (in_flight * 1e12 / (round_trip.0.max(1) as f64)) as u64
     }
 
     fn start(&self, schedule: &Schedule, rank: usize) -> u64 {
+        if self.lowering.kernel == Kernel::None {
+            return 0;
+        }
         let constants = self.constants(rank);
         let threads = schedule.blocks.iter().filter(|b| b.rank == rank).map(|b| b.block_threads).max().unwrap_or(0);
         let late = if self.machine.ranks_per_gpu > 1 && rank >= 2 { constants.branch_skew_ns.value } else { 0.0 };
@@ -241,8 +322,11 @@ impl Pricing for Pricer<'_> {
     }
 
     fn finish(&self, schedule: &Schedule) -> u64 {
+        if self.lowering.kernel == Kernel::None {
+            return 0;
+        }
         let kind = self.kinds[0];
-        let fused = crate::units::Rate::from_gbps(kind.chip.memory_gbps.value).time_for(crate::units::Bytes(schedule.epilogue_bytes));
+        let fused = Rate::from_gbps(kind.chip.memory_gbps.value).time_for(Bytes(schedule.epilogue_bytes));
         (Time::from_ns(kind.protocol.kernel_end_ns.value) + fused).0
     }
 }
@@ -251,13 +335,29 @@ impl Pricer<'_> {
     /// Whether the barrier's arrival must follow stores that peers will read.
     fn publishes(&self, schedule: &Schedule, block: usize, index: usize) -> bool {
         let (before, after) = schedule.blocks[block].steps.split_at(index);
-        let is_arrival = |step: &crate::collective::Step| step.bytes == 0 && step.send.len > 0;
+        let is_arrival = |step: &Step| step.bytes == 0 && step.send.len > 0;
         let since = before.iter().rposition(is_arrival).map_or(0, |at| at + 1);
         let stored = |buffer: Buffer| before[since..].iter().any(|step| step.store && step.bytes > 0 && step.target == buffer);
-        let read = |step: &crate::collective::Step| {
+        let read = |step: &Step| {
             let pulls = schedule.receives(step).iter().any(|&c| schedule.connections[c as usize].protocol == Protocol::Read);
             pulls && stored(step.source)
         };
-        after.iter().any(read)
+        // Data pushed without flags of their own must be there before the barrier's.
+        let bulk = |c: &u32| !schedule.connections[*c as usize].protocol.cuts_through();
+        let pushed = before[since..].iter().any(|step| step.bytes > 0 && schedule.sends(step).iter().any(bulk));
+        pushed || after.iter().any(read)
+    }
+}
+
+/// Memory operations of a thread on one trip.
+fn operations(step: &Step) -> u64 {
+    u64::from(step.own) + u64::from(step.store) + u64::from(step.receive.len > 0) + u64::from(step.send.len > 0)
+}
+
+/// Bytes of LL that take a block as many memory operations.
+fn as_lines(bytes: u64, used: Protocol) -> u64 {
+    match used {
+        Protocol::Ll | Protocol::Ll128 => bytes,
+        other => (bytes * 8).div_ceil(other.thread_bytes()),
     }
 }

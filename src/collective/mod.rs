@@ -6,13 +6,24 @@
 //! simulator and run on real numbers in [`numeric`], which is how we know that
 //! what is timed would also be right.
 //!
-//! One file a family of schedules: [`ring`], [`tree`], [`one_shot`],
-//! [`gather`].
+//! One file a family of schedules: [`ring`], [`tree`] and [`gather`] as NCCL
+//! runs them; [`one_shot`], [`packet`] and [`symmetric`] in one or two hops;
+//! [`hierarchical`] and [`staged`] over [`islands`]; [`host`] through host
+//! memory; [`copy_ring`] by copy engines; [`exchange`] for everything that does
+//! not sum over all.
 
+pub mod copy_ring;
+pub mod exchange;
 pub mod gather;
+pub mod hierarchical;
+pub mod host;
+pub mod islands;
 pub mod numeric;
 pub mod one_shot;
+pub mod packet;
 pub mod ring;
+pub mod staged;
+pub mod symmetric;
 pub mod tree;
 
 /// How a message travels on a connection.
@@ -24,8 +35,17 @@ pub enum Protocol {
     Ll128,
     /// Raw data, then a fence, then a counter.
     Simple,
-    /// Packets of 4 B data and 4 B flag, as MSCCL++ sends them. Cuts through.
+    /// MSCCL++'s LL16: packets of 8 B data and two flags of 4 B. Cuts through.
     Packet,
+    /// MSCCL++'s LL8: packets of 4 B data and a flag of 4 B. Cuts through.
+    Packet8,
+    /// Raw packs of 16 B into memory that holds a mark for "empty" (negative
+    /// zero, or zero): that the mark is gone is the arrival, and the receiver
+    /// puts it back. Cuts through.
+    Sentinel,
+    /// Elements of 8 bits for elements of 16, with a scale a group, then a
+    /// fence, then a flag.
+    Fp8,
     /// A flag alone: a barrier's arrival.
     Flag,
     /// The receiver reads the sender's memory; the sender takes no part.
@@ -37,17 +57,35 @@ impl Protocol {
     pub fn wire_bytes(self, bytes: u64) -> u64 {
         match self {
             Protocol::Ll | Protocol::Packet => bytes.div_ceil(8) * 16,
+            Protocol::Packet8 => bytes.div_ceil(4) * 8,
             Protocol::Ll128 => bytes.div_ceil(120) * 128,
-            Protocol::Simple | Protocol::Read => bytes,
+            Protocol::Simple | Protocol::Read | Protocol::Sentinel => bytes,
+            Protocol::Fp8 => bytes.div_ceil(2) + bytes.div_ceil(FP8_GROUP_BYTES) * FP8_SCALE_BYTES,
             Protocol::Flag => 0,
+        }
+    }
+
+    /// Bytes of data that a thread moves with one memory operation.
+    pub fn thread_bytes(self) -> u64 {
+        match self {
+            Protocol::Packet8 | Protocol::Flag => 4,
+            Protocol::Ll | Protocol::Packet => 8,
+            // 32 threads move 1,920 B, data and flags in 16-byte operations.
+            Protocol::Ll128 => 15,
+            Protocol::Simple | Protocol::Read | Protocol::Sentinel | Protocol::Fp8 => 16,
         }
     }
 
     /// Whether a receiver can work on the first bytes before the last arrive.
     pub fn cuts_through(self) -> bool {
-        matches!(self, Protocol::Ll | Protocol::Ll128 | Protocol::Packet)
+        matches!(self, Protocol::Ll | Protocol::Ll128 | Protocol::Packet | Protocol::Packet8 | Protocol::Sentinel)
     }
 }
+
+/// Bytes of 16-bit data that share a scale: 128 elements, as block-wise FP8 has them.
+const FP8_GROUP_BYTES: u64 = 256;
+/// Bytes of a scale (f32).
+const FP8_SCALE_BYTES: u64 = 4;
 
 /// A directed stream of messages between two ranks, first in, first out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +213,22 @@ impl Schedule {
     pub fn connect(&mut self, source: usize, target: usize, protocol: Protocol, credits: u32) -> u32 {
         self.connections.push(Connection { source, target, protocol, credits });
         u32::try_from(self.connections.len() - 1).expect("fewer than 2^32 connections")
+    }
+
+    /// The same schedule for a group inside a larger one: rank `r` becomes
+    /// `members[r]` of `ranks`; the others have nothing to do. Shards stay where
+    /// they were.
+    #[must_use]
+    pub fn among(mut self, members: &[usize], ranks: usize) -> Schedule {
+        let seat = |rank: usize| members.get(rank).copied().unwrap_or(rank);
+        for connection in &mut self.connections {
+            (connection.source, connection.target) = (seat(connection.source), seat(connection.target));
+        }
+        for block in &mut self.blocks {
+            block.rank = seat(block.rank);
+        }
+        self.ranks = ranks;
+        self
     }
 
     /// Adds a list of connections for a step to refer to.

@@ -18,6 +18,12 @@ pub fn shares(bytes: u64, blocks: u32) -> Vec<(u64, u64)> {
     (0..u64::from(blocks)).map(|i| ((i * share).min(bytes), share.min(bytes.saturating_sub(i * share)))).collect()
 }
 
+/// Cuts a part (offset, bytes) into what a block's threads move at once.
+pub(super) fn trips((offset, bytes): (u64, u64), grid: Grid, protocol: Protocol) -> impl Iterator<Item = (u64, u64)> {
+    let trip = (u64::from(grid.threads) * protocol.thread_bytes()).max(1);
+    (0..bytes.div_ceil(trip)).map(move |i| (offset + i * trip, trip.min(bytes - i * trip)))
+}
+
 /// All connections `[from][to]` among the ranks; the diagonal is unused.
 pub(super) fn mesh(schedule: &mut Schedule, protocol: Protocol, credits: u32) -> Vec<Vec<u32>> {
     let ranks = schedule.ranks;
@@ -39,7 +45,8 @@ pub(super) fn incoming(mesh: &[Vec<u32>], rank: usize) -> Vec<u32> {
     (1..mesh.len()).map(|step| mesh[(rank + mesh.len() - step) % mesh.len()][rank]).collect()
 }
 
-fn add_block(schedule: &mut Schedule, rank: usize, channel: u32, grid: Grid, fill: impl FnOnce(&mut StepBuilder<'_>)) {
+/// One thread block of a custom kernel, its steps put down by `fill`.
+pub(super) fn add_block(schedule: &mut Schedule, rank: usize, channel: u32, grid: Grid, fill: impl FnOnce(&mut StepBuilder<'_>)) {
     let mut builder = StepBuilder { schedule, steps: Vec::new() };
     fill(&mut builder);
     let steps = builder.steps;
@@ -58,13 +65,9 @@ pub fn push(ranks: usize, bytes: u64, grid: Grid, protocol: Protocol) -> Schedul
         for rank in 0..ranks {
             add_block(&mut schedule, rank, channel, grid, |block| {
                 // One pass over the threads' lines at a time, as the kernel's loop does.
-                let trip = u64::from(grid.threads) * 8;
-                let mut done = 0;
-                while done < share {
-                    let now = trip.min(share - done);
-                    block.user(&[], &outgoing(&mesh, rank), offset + done, now, true, false);
-                    block.user(&incoming(&mesh, rank), &[], offset + done, now, true, true);
-                    done += now;
+                for (offset, bytes) in trips((offset, share), grid, protocol) {
+                    block.user(&[], &outgoing(&mesh, rank), offset, bytes, true, false);
+                    block.user(&incoming(&mesh, rank), &[], offset, bytes, true, true);
                 }
             });
         }

@@ -4,6 +4,9 @@
 
 use super::{Block, Engine, KernelShape, Schedule, StepBuilder};
 
+/// What some warps of a block do: receive from, send to, add own bytes, store, threads.
+type Role = (Vec<u32>, Vec<u32>, bool, bool, u32);
+
 /// Chain all-reduce of `bytes` in place. `order[0]` is the root; each rank's
 /// child is the next in `order`.
 pub fn all_reduce(order: &[usize], bytes: u64, shape: &KernelShape) -> Schedule {
@@ -12,11 +15,11 @@ pub fn all_reduce(order: &[usize], bytes: u64, shape: &KernelShape) -> Schedule 
     for part in &shape.parts {
         let up: Vec<u32> = (1..ranks).map(|i| schedule.connect(order[i], order[i - 1], shape.protocol, shape.credits())).collect();
         let down: Vec<u32> = (1..ranks).map(|i| schedule.connect(order[i - 1], order[i], shape.protocol, shape.credits())).collect();
-        for position in 0..ranks {
+        for (position, &rank) in order.iter().enumerate() {
             let from_child = up.get(position).copied();
             let to_child = down.get(position).copied();
             let parent = position.checked_sub(1);
-            let roles: Vec<(Vec<u32>, Vec<u32>, bool, bool, u32)> = match parent {
+            let roles: Vec<Role> = match parent {
                 // The root receives, reduces, stores and sends down in one primitive.
                 None => vec![(
                     from_child.into_iter().collect(),
@@ -35,7 +38,7 @@ pub fn all_reduce(order: &[usize], bytes: u64, shape: &KernelShape) -> Schedule 
                 chunks(&mut builder, part, shape, &receive, &send, (own, store));
                 let steps = builder.steps;
                 schedule.blocks.push(Block {
-                    rank: order[position],
+                    rank,
                     channel: part.channel,
                     threads,
                     block_threads: shape.block_threads,

@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use crate::collective::islands::Islands;
 use crate::error::Result;
+use crate::machine::Endpoint;
 use crate::machine::GpuKind;
 use crate::machine::Machine;
-use crate::machine::Medium;
+use crate::machine::NodeKind;
+use crate::machine::route::PathType;
 use crate::nccl;
 use crate::nccl::transport::Placement;
 
@@ -17,19 +20,32 @@ pub const NCCL_ASSUMED: &str = "2.29.2";
 pub struct Context<'a> {
     /// The machine.
     pub machine: &'a Machine,
-    /// Ranks of the group; rank `r` is on device `r / ranks_per_gpu`.
+    /// Ranks of the group.
     pub ranks: usize,
+    /// The machine's rank of each; rank `r` of the machine is on device `r / ranks_per_gpu`.
+    pub members: Vec<usize>,
     /// Variables that the user has set anyway; a strategy's own go before them.
     pub environment: BTreeMap<String, String>,
     /// NCCL's version, where it is not the machine's.
     pub nccl: Option<nccl::Version>,
-    communicators: RefCell<BTreeMap<BTreeMap<String, String>, nccl::Communicator>>,
+    communicators: RefCell<BTreeMap<Asked, nccl::Communicator>>,
 }
 
+/// What a communicator follows from: variables, version, graph file.
+type Asked = (BTreeMap<String, String>, nccl::Version, Option<String>);
+
+/// Name under which a graph file that is written here is known.
+pub const GRAPH_FILE: &str = "lanecast-graph.xml";
+
 impl<'a> Context<'a> {
-    /// A group of `ranks` on a machine, nothing set.
+    /// The machine's first `ranks`, nothing set.
     pub fn new(machine: &'a Machine, ranks: usize) -> Context<'a> {
-        Context { machine, ranks, environment: BTreeMap::new(), nccl: None, communicators: RefCell::default() }
+        Context::group(machine, (0..ranks).collect())
+    }
+
+    /// Some ranks of the machine: a stage, or two neighbours of a pipeline.
+    pub fn group(machine: &'a Machine, members: Vec<usize>) -> Context<'a> {
+        Context { machine, ranks: members.len(), members, environment: BTreeMap::new(), nccl: None, communicators: RefCell::default() }
     }
 
     /// The kind of the first GPU.
@@ -39,18 +55,17 @@ impl<'a> Context<'a> {
 
     /// The device of each rank.
     pub fn devices(&self) -> Vec<u32> {
-        (0..self.ranks as u32).map(|rank| rank / self.machine.ranks_per_gpu.max(1)).collect()
+        let ranks_per_gpu = self.machine.ranks_per_gpu.max(1) as usize;
+        self.members.iter().map(|member| (member / ranks_per_gpu) as u32).collect()
     }
 
-    /// Whether every pair of the group's GPUs is joined by NVLink (or is one GPU).
+    /// Whether every pair of the group's GPUs is joined by NVLink, a switch of it included (or is one GPU).
     pub fn all_nvlink(&self) -> bool {
         let mut devices = self.devices();
         devices.dedup();
         let joined = |a: u32, b: u32| {
-            self.machine.links.iter().any(|link| {
-                let ends = (self.machine.gpus[a as usize], self.machine.gpus[b as usize]);
-                link.medium == Medium::Nvlink && ((link.a, link.b) == ends || (link.b, link.a) == ends)
-            })
+            let route = self.machine.route(Endpoint::Gpu(a as usize), Endpoint::Gpu(b as usize));
+            route.is_some_and(|route| route.path == PathType::Nvl)
         };
         devices.iter().all(|&a| devices.iter().all(|&b| a == b || joined(a, b)))
     }
@@ -71,22 +86,74 @@ impl<'a> Context<'a> {
     /// # Errors
     /// Bad values of variables; see [`nccl::Communicator::new`].
     pub fn communicator(&self, variables: &[(&str, &str)]) -> Result<nccl::Communicator> {
+        self.communicator_of(self.nccl_version()?, variables, None)
+    }
+
+    /// The same for another version of NCCL, or with the text of a graph file.
+    ///
+    /// # Errors
+    /// As [`Context::communicator`]; `nccl-graph-file` for a text that is none.
+    pub fn communicator_of(&self, version: nccl::Version, variables: &[(&str, &str)], graph: Option<&str>) -> Result<nccl::Communicator> {
         let mut environment = self.environment.clone();
         environment.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        if let Some(known) = self.communicators.borrow().get(&environment) {
+        let asked = (environment, version, graph.map(str::to_owned));
+        if let Some(known) = self.communicators.borrow().get(&asked) {
             return Ok(known.clone());
         }
-        let version = self.nccl_version()?;
-        let parsed = nccl::Environment::parse(&environment, version)?;
+        let parsed = nccl::Environment::parse(&asked.0, version)?;
         let communicator = nccl::Communicator::new(&nccl::Setup {
             machine: self.machine,
             devices: &self.devices(),
             version,
             environment: &parsed,
             placement: Placement::ProcessPerRank,
-            graph_file: None,
+            graph_file: graph.map(|text| (GRAPH_FILE, text)),
         })?;
-        self.communicators.borrow_mut().insert(environment, communicator.clone());
+        self.communicators.borrow_mut().insert(asked, communicator.clone());
         Ok(communicator)
     }
+
+    /// The islands that the ranks form: GPUs below one switch chip, else below
+    /// one socket, else below one virtual switch; None unless there are several
+    /// of one size of two or more.
+    ///
+    /// Where all ranks share one GPU there is no boundary; the largest proper
+    /// divisor of their number stands in, so that kernels can be measured there.
+    pub fn islands(&self) -> Option<Islands> {
+        let devices = self.devices();
+        if devices.iter().all(|device| Some(device) == devices.first()) {
+            let size = (2..=self.ranks / 2).rev().find(|size| self.ranks.is_multiple_of(*size))?;
+            return Some(Islands::consecutive(self.ranks, size));
+        }
+        let chains: Vec<Vec<&'a crate::machine::Node>> = (devices.iter())
+            .map(|device| {
+                let gpu = self.machine.gpus.get(*device as usize)?;
+                Some(self.machine.ancestors(*gpu).into_iter().map(|node| &self.machine.nodes[node.0]).collect())
+            })
+            .collect::<Option<_>>()?;
+        let switch = |node: &&'a crate::machine::Node| matches!(node.kind, NodeKind::Switch { .. });
+        let chip = |node: &'a crate::machine::Node| match &node.kind {
+            NodeKind::Switch { chip: Some(chip) } => chip.as_str(),
+            _ => node.id.as_str(),
+        };
+        let below_chip = chains.iter().map(|chain| chain.iter().copied().rfind(switch).map(chip));
+        let below_socket = chains.iter().map(|chain| chain.last().map(|node| node.id.as_str()));
+        let below_switch = chains.iter().map(|chain| chain.iter().copied().find(switch).map(|node| node.id.as_str()));
+        grouped(below_chip).or_else(|| grouped(below_socket)).or_else(|| grouped(below_switch))
+    }
+}
+
+/// Islands of ranks with the same key, in order of their first ranks.
+fn grouped<'k>(keys: impl Iterator<Item = Option<&'k str>>) -> Option<Islands> {
+    let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (rank, key) in keys.enumerate() {
+        let key = key?;
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(rank),
+            None => groups.push((key, vec![rank])),
+        }
+    }
+    let groups: Vec<Vec<usize>> = groups.into_iter().map(|(_, group)| group).collect();
+    let islands = Islands::new(groups).ok()?;
+    (islands.count() > 1 && islands.size() > 1).then_some(islands)
 }

@@ -5,7 +5,9 @@ use crate::collective::Buffer;
 use crate::collective::Protocol;
 use crate::collective::Schedule;
 use crate::collective::one_shot;
+use crate::plan::Partition;
 
+use super::Decline;
 use super::Effort;
 use super::Executor;
 use super::Kernel;
@@ -14,6 +16,7 @@ use super::Lowering;
 use super::Need;
 use super::Risk;
 use super::Strategy;
+use super::custom::LINES;
 use super::custom::fall_back;
 use super::custom::push_grid;
 
@@ -27,11 +30,14 @@ pub(super) const ALL: &[Strategy] = &[
         risk: Risk::High,
         risk_words: "a kernel of one's own in the engine's hottest place: check its numbers against the unfused path",
         way_back: "switch the engine's all-reduce fusion off",
+        modelled: LINES,
         not_modelled: &["quantisation of the output in the same kernel"],
-        needs: &[Need::PeerAccess],
+        needs: &[Need::Mesh],
+        declines: &[],
         environment: &[],
         flags: &["patch the engine: a fusion pass for all-reduce, residual add and RMSNorm"],
         fuses_norm: true,
+        partition: Partition::tensor,
         lower: fused_push,
     },
     Strategy {
@@ -42,9 +48,10 @@ pub(super) const ALL: &[Strategy] = &[
         risk: Risk::Medium,
         risk_words: "where its JIT does not know the GPU the server dies while it captures graphs; at TP 4 on SM 12.x a regression was published",
         way_back: "switch the engine's FlashInfer all-reduce fusion off and restart",
+        modelled: "each block's stores of raw packs, polls until no mark for empty is left, sums and clears; links shared by all flows",
         not_modelled: &["clusters and programmatic launch"],
         needs: &[
-            Need::PeerAccess,
+            Need::Mesh,
             Need::FlashInferSm12 {
                 since: (0, 6, 14),
                 because: "its JIT dies: \"No supported CUDA architectures found for major versions [9, 10]\"",
@@ -54,9 +61,15 @@ pub(super) const ALL: &[Strategy] = &[
                 because: "vLLM's pass logs \"Flashinfer allreduce fusion is not supported for world size 8 or max size is not provided\" and disables itself",
             },
         ],
+        declines: &[Decline {
+            what: "vLLM's fusion pass disables itself where it knows no largest size for the group, and the unfused path runs",
+            unless: Need::Nvlink { unless_at_most: 4, because: "no size known" },
+            sign: "the log line \"Flashinfer allreduce fusion is not supported for world size ...\"",
+        }],
         environment: &[],
         flags: &["--enable-flashinfer-allreduce-fusion"],
         fuses_norm: true,
+        partition: Partition::tensor,
         lower: fused_push,
     },
     Strategy {
@@ -67,22 +80,27 @@ pub(super) const ALL: &[Strategy] = &[
         risk: Risk::Low,
         risk_words: "a bound, nothing to run",
         way_back: "nothing to undo",
+        modelled: "nothing: collectives start and end at once, ranks still wait for each other",
         not_modelled: &[],
         needs: &[],
+        declines: &[],
         environment: &[],
         flags: &[],
         fuses_norm: false,
+        partition: Partition::tensor,
         lower: |context, _, _, bytes| {
             Ok(Lowering { schedule: Schedule::new(context.ranks, bytes), kernel: Kernel::None, through_host: Vec::new() })
         },
     },
 ];
 
-fn fused_push(context: &super::Context<'_>, _: &Strategy, logical: Logical, bytes: u64) -> crate::error::Result<Lowering> {
+fn fused_push(context: &super::Context<'_>, strategy: &Strategy, logical: Logical, bytes: u64) -> crate::error::Result<Lowering> {
     if logical != Logical::AllReduce {
         return fall_back(context, logical, bytes);
     }
-    let mut schedule = one_shot::push(context.ranks, bytes, push_grid(context, bytes), Protocol::Ll);
+    // FlashInfer's kernel is Lamport's: raw packs. Ours sends lines.
+    let protocol = if strategy.executor == Executor::Ours { Protocol::Ll } else { Protocol::Sentinel };
+    let mut schedule = one_shot::push(context.ranks, bytes, push_grid(context, bytes), protocol);
     schedule.result = Buffer::User;
     // Residual in, residual out, normalised out; the sum itself stays in registers.
     schedule.epilogue_bytes = 3 * bytes;

@@ -8,17 +8,26 @@ pub mod context;
 mod custom;
 mod fused;
 pub mod gate;
+mod island_family;
 pub mod nccl_family;
+mod nccl_graph;
 pub mod nccl_schedule;
+mod packets;
+pub mod page;
+mod partitioned;
 mod refused;
+mod two_hops;
 
 use std::collections::BTreeMap;
 
 use crate::collective::Schedule;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::plan::Kind;
+use crate::plan::Partition;
 
 pub use context::Context;
+pub use gate::Decline;
 pub use gate::Need;
 
 /// A logical collective that a strategy is asked to lower.
@@ -30,6 +39,24 @@ pub enum Logical {
     AllGather,
     /// Every rank gets the sum of its shard; bytes are those of the whole.
     ReduceScatter,
+    /// Every rank sends a row to every other; bytes are those of all rows of a
+    /// rank, its own included.
+    AllToAll,
+    /// Rank 0 of a group of two sends to rank 1.
+    SendReceive,
+}
+
+impl From<Kind> for Logical {
+    /// A plan's kind of collective.
+    fn from(kind: Kind) -> Logical {
+        match kind {
+            Kind::AllReduce => Logical::AllReduce,
+            Kind::AllGather => Logical::AllGather,
+            Kind::ReduceScatter => Logical::ReduceScatter,
+            Kind::AllToAll => Logical::AllToAll,
+            Kind::SendRecv => Logical::SendReceive,
+        }
+    }
 }
 
 /// Whose kernel a schedule is: what its prologue costs.
@@ -58,6 +85,29 @@ impl Lowering {
     /// A custom kernel whose messages go straight to the peers.
     pub fn custom(schedule: Schedule) -> Lowering {
         Lowering { schedule, kernel: Kernel::Custom, through_host: Vec::new() }
+    }
+
+    /// A kernel whose regions lie in pinned host memory.
+    pub fn over_host(schedule: Schedule) -> Lowering {
+        let through_host = vec![true; schedule.ranks * schedule.ranks];
+        Lowering { schedule, kernel: Kernel::Custom, through_host }
+    }
+
+    /// The same for a group inside a larger one; see [`Schedule::among`].
+    #[must_use]
+    pub fn among(self, members: &[usize], ranks: usize) -> Lowering {
+        let mut through_host = Vec::new();
+        if !self.through_host.is_empty() {
+            through_host.resize(ranks * ranks, false);
+            for (source, &from) in members.iter().enumerate() {
+                for (target, &to) in members.iter().enumerate() {
+                    if let Some(place) = through_host.get_mut(from * ranks + to) {
+                        *place = self.staged(source, target);
+                    }
+                }
+            }
+        }
+        Lowering { schedule: self.schedule.among(members, ranks), kernel: self.kernel, through_host }
     }
 
     /// Whether messages of this pair go through host memory.
@@ -162,16 +212,22 @@ pub struct Strategy {
     pub risk_words: &'static str,
     /// How to go back.
     pub way_back: &'static str,
+    /// What the model holds.
+    pub modelled: &'static str,
     /// What is left out of the model.
     pub not_modelled: &'static [&'static str],
     /// What must hold for it to run at all.
     pub needs: &'static [Need],
+    /// Software that leaves it aside without an error.
+    pub declines: &'static [Decline],
     /// Variables of NCCL that it sets.
     pub environment: &'static [(&'static str, &'static str)],
     /// Flags of the engine.
     pub flags: &'static [&'static str],
     /// Whether the residual add and the norm after an all-reduce are part of its kernel.
     pub fuses_norm: bool,
+    /// How a model is split over that many ranks.
+    pub partition: fn(u32) -> Partition,
     /// Lowers a collective of a context's ranks.
     pub lower: fn(&Context<'_>, &Strategy, Logical, u64) -> Result<Lowering>,
 }
@@ -193,6 +249,12 @@ impl Strategy {
         self.needs.iter().find_map(|need| need.refusal(context))
     }
 
+    /// What will leave the strategy aside on this machine without an error, and
+    /// how to see it: to be shown wherever the strategy is advised.
+    pub fn notes(&self, context: &Context<'_>) -> Vec<String> {
+        self.declines.iter().filter_map(|decline| decline.note(context)).collect()
+    }
+
     /// What to set to try it.
     pub fn settings(&self) -> Settings {
         Settings {
@@ -205,5 +267,17 @@ impl Strategy {
 
 /// Every strategy, families in the order in which people meet them.
 pub fn all() -> impl Iterator<Item = &'static Strategy> {
-    [nccl_family::ALL, custom::ALL, fused::ALL, refused::ALL].into_iter().flatten()
+    [
+        nccl_family::ALL,
+        nccl_graph::ALL,
+        custom::ALL,
+        two_hops::ALL,
+        island_family::ALL,
+        packets::ALL,
+        fused::ALL,
+        refused::ALL,
+        partitioned::ALL,
+    ]
+    .into_iter()
+    .flatten()
 }

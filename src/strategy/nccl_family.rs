@@ -3,6 +3,7 @@
 use crate::error::Fault;
 use crate::error::Result;
 use crate::nccl;
+use crate::plan::Partition;
 
 use super::Context;
 use super::Effort;
@@ -14,11 +15,13 @@ use super::Risk;
 use super::Strategy;
 use super::nccl_schedule;
 
-const CORRUPTION: &str =
+const MODELLED: &str = "NCCL's own decisions by version and environment (transports, graph, algorithm, protocol, channels, threads, chunks), then its kernels step by step on shared links";
+
+pub(super) const CORRUPTION: &str =
     "NCCL's documentation warns of data corruption where 128-byte stores are not atomic, and naming LL128 turns the check off";
 
 /// A row of this family; the rest is the same for all.
-const fn row(id: &'static str, summary: &'static str, environment: &'static [(&'static str, &'static str)]) -> Strategy {
+pub(super) const fn row(id: &'static str, summary: &'static str, environment: &'static [(&'static str, &'static str)]) -> Strategy {
     Strategy {
         id,
         summary,
@@ -27,11 +30,14 @@ const fn row(id: &'static str, summary: &'static str, environment: &'static [(&'
         risk: Risk::Low,
         risk_words: "at worst it is slower, in prefill too",
         way_back: "unset the variables and restart the server",
+        modelled: MODELLED,
         not_modelled: &["network transports", "registered user buffers"],
         needs: &[],
+        declines: &[],
         environment,
         flags: &[],
         fuses_norm: false,
+        partition: Partition::tensor,
         lower,
     }
 }
@@ -77,6 +83,32 @@ pub(super) const ALL: &[Strategy] = &[
         risk_words: "slower on a healthy machine; a stop-gap where peer access hangs",
         ..row("nccl-host-staged", "NCCL through host memory only", &[("NCCL_P2P_DISABLE", "1")])
     },
+    Strategy {
+        risk_words: "slower at one request (field: 70 tok/s in place of 90), faster where many requests fill the links (10,000 in place of 5,000)",
+        ..row(
+            "nccl-host-32-channels",
+            "NCCL through host memory with 32 channels: what people set for throughput",
+            &[("NCCL_P2P_DISABLE", "1"), ("NCCL_MIN_NCHANNELS", "32"), ("NCCL_MAX_NCHANNELS", "32")],
+        )
+    },
+    Strategy {
+        risk_words: "LL halves the bandwidth of large messages: prefill gets slower",
+        ..row("nccl-proto-ll", "NCCL with LL as the only protocol, the algorithm left to its tuner", &[("NCCL_PROTO", "LL")])
+    },
+    Strategy {
+        risk: Risk::High,
+        risk_words: CORRUPTION,
+        ..row(
+            "nccl-proto-list",
+            "NCCL with all protocols named, which lets LL128 in beside LL and Simple: what people set to get it by size",
+            &[("NCCL_PROTO", "LL,LL128,Simple")],
+        )
+    },
+    row(
+        "nccl-buffsize-1m",
+        "NCCL with buffers of 1 MiB: cured slow large messages on some machines with eight GPUs",
+        &[("NCCL_BUFFSIZE", "1048576")],
+    ),
 ];
 
 fn lower(context: &Context<'_>, strategy: &Strategy, logical: Logical, bytes: u64) -> Result<Lowering> {
@@ -93,6 +125,10 @@ pub fn lower_on(communicator: &nccl::Communicator, logical: Logical, bytes: u64,
         Logical::AllReduce => nccl::Collective::AllReduce,
         Logical::AllGather => nccl::Collective::AllGather,
         Logical::ReduceScatter => nccl::Collective::ReduceScatter,
+        Logical::AllToAll | Logical::SendReceive => {
+            let schedule = nccl_schedule::exchange(communicator, logical == Logical::AllToAll, bytes);
+            return Ok(Lowering { schedule, kernel: Kernel::Nccl, through_host: through_host(communicator)? });
+        }
     };
     let choice = match communicator.choose(collective, bytes, force) {
         // NCCL_ALGO=Tree leaves nothing for other collectives: NCCL then refuses
@@ -103,6 +139,17 @@ pub fn lower_on(communicator: &nccl::Communicator, logical: Logical, bytes: u64,
         }
         other => other?,
     };
+    let order = match choice.algorithm {
+        nccl::Algorithm::Ring => communicator.ring_of(0),
+        nccl::Algorithm::Tree => communicator.chain_of(0),
+    };
+    let order: Vec<usize> = order.into_iter().map(|rank| rank as usize).collect();
+    let schedule = nccl_schedule::schedule(collective, &choice, &order, bytes)?;
+    Ok(Lowering { schedule, kernel: Kernel::Nccl, through_host: through_host(communicator)? })
+}
+
+/// Which pairs go through host memory.
+fn through_host(communicator: &nccl::Communicator) -> Result<Vec<bool>> {
     let ranks = communicator.ranks as usize;
     let mut through_host = vec![false; ranks * ranks];
     for connection in &communicator.connections {
@@ -116,11 +163,5 @@ pub fn lower_on(communicator: &nccl::Communicator, logical: Logical, bytes: u64,
             _ => {}
         }
     }
-    let order = match choice.algorithm {
-        nccl::Algorithm::Ring => communicator.ring_of(0),
-        nccl::Algorithm::Tree => communicator.chain_of(0),
-    };
-    let order: Vec<usize> = order.into_iter().map(|rank| rank as usize).collect();
-    let schedule = nccl_schedule::schedule(collective, &choice, &order, bytes)?;
-    Ok(Lowering { schedule, kernel: Kernel::Nccl, through_host })
+    Ok(through_host)
 }

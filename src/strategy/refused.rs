@@ -1,5 +1,6 @@
 //! Strategies that this kind of machine mostly refuses, with the true reason.
 
+use super::Decline;
 use super::Effort;
 use super::Executor;
 use super::Logical;
@@ -10,6 +11,7 @@ use super::Strategy;
 use super::custom::fall_back;
 use super::custom::grid;
 use crate::collective::one_shot;
+use crate::plan::Partition;
 
 /// The rows.
 pub(super) const ALL: &[Strategy] = &[Strategy {
@@ -20,13 +22,20 @@ pub(super) const ALL: &[Strategy] = &[Strategy {
     risk: Risk::Medium,
     risk_words: "its barriers use compare-and-swap on peers, which PCIe without native peer atomics does not keep atomic",
     way_back: "VLLM_ALLREDUCE_USE_SYMM_MEM=0",
+    modelled: "the one-shot that reads, between barriers",
     not_modelled: &["multimem instructions"],
     needs: &[Need::Multicast {
         because: "vLLM's symm_mem wants compute capability 9.0, 10.0 or 10.3 and a multicast pointer; PyTorch's wants full NVLink",
     }],
+    declines: &[Decline {
+        what: "vLLM leaves its symmetric-memory all-reduce aside where the capability or the multicast pointer is missing, and NCCL does the work",
+        unless: Need::Multicast { because: "no multicast" },
+        sign: "a warning of SymmMemCommunicator at start; a profile shows ncclDevKernel_AllReduce",
+    }],
     environment: &[("VLLM_ALLREDUCE_USE_SYMM_MEM", "1")],
     flags: &[],
     fuses_norm: false,
+    partition: Partition::tensor,
     lower: |context, _, logical, bytes| match logical {
         Logical::AllReduce => Ok(Lowering::custom(one_shot::pull(context.ranks, bytes, grid(context, bytes), true))),
         other => fall_back(context, other, bytes),
