@@ -95,7 +95,7 @@ impl fmt::Display for Bytes {
         let digits = self.0.to_string();
         let mut text = String::with_capacity(digits.len() + digits.len() / 3 + 2);
         for (i, digit) in digits.chars().enumerate() {
-            if i > 0 && (digits.len() - i) % 3 == 0 {
+            if i > 0 && (digits.len() - i).is_multiple_of(3) {
                 text.push(',');
             }
             text.push(digit);
@@ -114,7 +114,7 @@ impl Rate {
     /// that a transfer always ends.
     pub fn from_gbps(gbps: f64) -> Rate {
         let rate = libm::round(gbps * 1e9);
-        if rate >= 1.0 && rate < 1.8e19 { Rate(rate as u64) } else { Rate(1) }
+        if (1.0..1.8e19).contains(&rate) { Rate(rate as u64) } else { Rate(1) }
     }
 
     /// In GB/s, for reports.

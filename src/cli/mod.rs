@@ -1,1 +1,114 @@
-//! To be written.
+//! Arguments to requests to reports. One file a command.
+//!
+//! A command is a struct `Arguments` (what was typed) and a function
+//! `run(&Arguments, &Session) -> Result<Report>`, which can be tested without a
+//! process, and one row in [`Command`]. It prints nothing: [`main`] writes the
+//! report to stdout or a file, notes and faults to stderr, and chooses the exit
+//! code.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done, or the reader of stdout went away |
+//! | 1 | a check that was asked for failed; the report says which |
+//! | 2 | no answer: bad input or arguments, missing hardware |
+//! | 101 | a bug |
+
+pub mod arguments;
+pub mod explain;
+pub mod output;
+pub mod session;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::Subcommand;
+
+use crate::cli::output::Output;
+use crate::cli::session::ColorChoice;
+use crate::cli::session::Session;
+use crate::error::Result;
+use crate::report::Report;
+
+/// Forecasts what a forward pass of a large language model costs on GPUs that
+/// talk over PCIe, and ranks the ways to make it faster.
+#[derive(Debug, Parser)]
+#[command(name = "lanecast", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done, 1 a check that was asked for failed, 2 no answer.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Print the result only: no notes, no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// Say more on stderr
+    #[arg(short, long, global = true)]
+    verbose: bool,
+
+    /// When to use colours; NO_COLOR in the environment turns them off too
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: ColorChoice,
+}
+
+/// Every command, in the order of `--help`.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Explain(explain::Arguments),
+}
+
+impl Command {
+    fn output(&self) -> &Output {
+        match self {
+            Command::Explain(arguments) => &arguments.output,
+        }
+    }
+
+    fn run(&self, session: &Session) -> Result<Report> {
+        match self {
+            Command::Explain(arguments) => explain::run(arguments, session),
+        }
+    }
+}
+
+/// The whole program, from the arguments (its own path first) to the exit code.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let typed: Vec<OsString> = arguments.collect();
+    std::panic::set_hook(Box::new(|panic| eprintln!("{}", session::bug_line(&panic.to_string()))));
+    let cli = match Cli::try_parse_from(&typed) {
+        Ok(cli) => cli,
+        Err(usage) => {
+            // Help that nobody reads to its end is a success as any broken pipe is.
+            let _ = usage.print();
+            return ExitCode::from(if usage.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let session = Session::from_environment(&typed, cli.color, cli.quiet, cli.verbose);
+    match cli.command.run(&session).and_then(|report| cli.command.output().emit(&report, &session)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(fault) => {
+            session.show_fault(&fault);
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_does() {
+        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+            assert!(command.get_about().is_some(), "{} has no description", command.get_name());
+        }
+    }
+}

@@ -1,1 +1,150 @@
-//! To be written.
+//! Foreign files: one file a format, each from bytes to an [`Outcome`].
+//!
+//! Readers take what users have, say what they understood and what they passed
+//! over, and hold to limits: no input may take much memory, hang or panic.
+//! They know no model, plan or strategy.
+
+pub mod aiconfigurator;
+pub mod cabling;
+pub mod crossover;
+pub mod decimal;
+pub mod detect;
+pub mod events;
+pub mod export;
+pub mod facts;
+pub mod facts_toml;
+pub mod host_settings;
+pub mod input;
+pub mod inspector;
+pub mod json;
+pub mod json_tree;
+pub mod kernel_name;
+pub mod kineto;
+pub mod lspci;
+pub mod machine;
+pub mod nccl_facts;
+pub mod nccl_graph;
+pub mod nccl_log;
+pub mod nccl_tests;
+pub mod nccl_topology;
+pub mod nsys_csv;
+#[cfg(feature = "nsys")]
+pub mod nsys_sqlite;
+pub mod nvbandwidth;
+pub mod outcome;
+pub mod p2p_test;
+pub mod p2pmark;
+pub mod product;
+pub mod rates;
+pub mod rccl_tests;
+pub mod serving;
+pub mod summary;
+pub mod sysfs;
+pub mod topo_matrix;
+pub mod xml;
+
+use std::path::Path;
+use std::path::PathBuf;
+
+use crate::error::Fault;
+use crate::error::Result;
+use crate::import::input::Input;
+use crate::import::json::Json;
+
+pub use detect::ForeignKind;
+pub use outcome::Outcome;
+
+/// Reads one file or folder of the given kind, or of the kind that it shows.
+///
+/// # Errors
+/// Those of the reader; `import-unknown` where the kind is not recognised.
+pub fn read_path(path: &Path, kind: Option<ForeignKind>) -> Result<Outcome> {
+    if path.is_dir() {
+        return match kind {
+            None | Some(ForeignKind::Sysfs) => sysfs::read(path),
+            Some(_) => Err(Fault::new("import-unknown", format!("{} is a folder", path.display())).help("expected a file")),
+        };
+    }
+    let input = Input::open(path)?;
+    let kind = match kind {
+        Some(kind) => kind,
+        None => detect::detect_kind(input.head(), &input.name)?,
+    };
+    if kind == ForeignKind::NsysSqlite {
+        return sqlite(path);
+    }
+    read_input(input, kind)
+}
+
+/// Reads bytes that came from `name`; SQLite needs a path.
+///
+/// # Errors
+/// See [`read_path`].
+pub fn read_bytes(name: &str, bytes: &[u8], kind: Option<ForeignKind>) -> Result<Outcome> {
+    let input = Input::from_bytes(name, bytes)?;
+    let kind = match kind {
+        Some(kind) => kind,
+        None => detect::detect_kind(input.head(), name)?,
+    };
+    read_input(input, kind)
+}
+
+/// Reads several files and joins what they say; traces are sorted.
+///
+/// # Errors
+/// Those of the first file that cannot be read.
+pub fn read_all(paths: &[PathBuf], kind: Option<ForeignKind>) -> Result<Outcome> {
+    let mut all = Outcome::default();
+    for path in paths {
+        all.merge(read_path(path, kind)?);
+    }
+    if let Some(trace) = &mut all.trace {
+        trace.finish();
+    }
+    Ok(all)
+}
+
+fn read_input(input: Input, kind: ForeignKind) -> Result<Outcome> {
+    let name = input.name.clone();
+    let tree = |input: Input| Json::new(&name, input.stream()).tree();
+    match kind {
+        ForeignKind::TopoMatrix => topo_matrix::read(&name, &input.text()?),
+        ForeignKind::Lspci => lspci::read(&name, &input.text()?),
+        ForeignKind::NcclTopology => nccl_topology::read(&name, &input.text()?),
+        ForeignKind::NcclGraph => nccl_graph::read(&name, &input.text()?),
+        ForeignKind::P2pTest => p2p_test::read(&name, &input.text()?),
+        ForeignKind::NvbandwidthJson => nvbandwidth::read_json(&name, &tree(input)?),
+        ForeignKind::NvbandwidthText => nvbandwidth::read_text(&name, &input.text()?),
+        ForeignKind::P2pmark => p2pmark::read(&name, &input.text()?),
+        ForeignKind::KernelCmdline => host_settings::read_cmdline(&name, &input.text()?),
+        ForeignKind::DriverParams => host_settings::read_params(&name, &input.text()?),
+        ForeignKind::NcclTestsText => nccl_tests::read_text(&name, &input.text()?),
+        ForeignKind::NcclTestsJson => nccl_tests::read_json(&name, &tree(input)?),
+        ForeignKind::RcclTestsJson => rccl_tests::read(&name, input.stream()),
+        ForeignKind::Inspector => inspector::read(&name, input.stream()),
+        ForeignKind::NcclLog => nccl_log::read(&name, input.stream()),
+        ForeignKind::Crossover => crossover::read(&name, &input.text()?),
+        ForeignKind::AiConfigurator => aiconfigurator::read(&name, &input.text()?),
+        ForeignKind::Kineto => kineto::read(&name, input.stream()),
+        ForeignKind::NsysTrace => nsys_csv::read(&name, input.stream()),
+        ForeignKind::NsysSummary => summary::read(&name, &input.text()?),
+        ForeignKind::Serving => serving::read(&name, input.stream()),
+        ForeignKind::Sysfs => {
+            Err(Fault::new("import-unknown", format!("{name} is no folder")).help("expected /sys/bus/pci/devices or a copy"))
+        }
+        ForeignKind::NsysSqlite => {
+            Err(Fault::new("import-nsys", format!("{name}: SQLite is read from a file only")).help("decompress it first"))
+        }
+    }
+}
+
+#[cfg(feature = "nsys")]
+fn sqlite(path: &Path) -> Result<Outcome> {
+    nsys_sqlite::read(path)
+}
+
+#[cfg(not(feature = "nsys"))]
+fn sqlite(path: &Path) -> Result<Outcome> {
+    Err(Fault::new("import-nsys", format!("{}: this program was built without SQLite", path.display()))
+        .help("export with `nsys stats -r cuda_gpu_trace -f csv`, or build with the feature `nsys`"))
+}

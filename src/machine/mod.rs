@@ -4,16 +4,37 @@
 //! A [`Machine`] is data read from a TOML file. It knows its graph, routes and
 //! path types ([`route`]); it knows no collective, no model and no cost.
 
+pub(crate) mod check;
+pub mod collapse;
+pub mod constants;
 pub mod kernel_constants;
+pub mod knobs;
+pub mod library;
 pub mod protocol_constants;
+pub(crate) mod raw;
+pub mod read;
+pub mod recable;
+pub mod route;
+#[cfg(test)]
+mod tests;
+pub mod write;
 
 use std::collections::BTreeMap;
 
-use crate::constants;
 use crate::knob::Quantity;
 
+pub use constants::ChipConstants;
+pub use constants::FabricConstants;
+pub use constants::LaunchConstants;
+pub use constants::LinkConstants;
 pub use kernel_constants::KernelConstants;
 pub use protocol_constants::ProtocolConstants;
+pub use recable::Cabling;
+pub use route::Access;
+pub use route::Direction;
+pub use route::Endpoint;
+pub use route::PathType;
+pub use route::Route;
 
 /// One machine as its file describes it, checked: every index is in range, the
 /// graph is connected where it is used, every number is within its bounds.
@@ -103,7 +124,9 @@ pub enum NodeKind {
         /// Virtual switches of the same chip carry the same name.
         chip: Option<String>,
     },
-    /// A root port or the quadrant of a processor that owns it.
+    /// A host bridge: the part of a processor (a quadrant of its I/O die) that
+    /// owns root ports. Two GPUs below one are `PHB` to `nvidia-smi`, GPUs
+    /// below two of one socket are `NODE`.
     RootPort,
     /// A processor with its memory.
     Socket {
@@ -143,12 +166,16 @@ pub struct Link {
     pub b: NodeId,
     /// What it is made of.
     pub medium: Medium,
+    /// Links of one class have the same numbers and change together as one knob.
+    pub class: String,
     /// From `a` to `b`, payload bytes at the best packet size.
     pub forward_gbps: Quantity,
     /// From `b` to `a`.
     pub backward_gbps: Quantity,
     /// One packet, one way, ports of both ends included.
     pub latency_ns: Quantity,
+    /// What reads get of the rates, which are those of posted writes.
+    pub read_factor: Quantity,
     /// PCIe generation, 0 where it does not apply.
     pub generation: u32,
     /// PCIe lanes, 0 where it does not apply.
@@ -167,20 +194,6 @@ pub enum Medium {
     Nvlink,
     /// Inside one chip or processor (virtual switch to virtual switch, quadrant to memory).
     Internal,
-}
-
-constants! {
-    /// PCIe packets and host memory of a machine.
-    pub struct FabricConstants {
-        /// Payload of a posted write or completion packet.
-        max_payload_bytes: "bytes", 64.0..=4096.0, default 256.0 in 128.0..=512.0, "measurements/field/12: MaxPayload 256 everywhere";
-        /// Header, sequence number, CRC and framing of one packet.
-        packet_overhead_bytes: "bytes", 12.0..=40.0, default 24.0 in 20.0..=28.0, "Intel AN829: 20 to 28 bytes";
-        /// Best rate of one socket's memory for device traffic, per direction.
-        host_memory_gbps: "GBps", 1.0..=1000.0, default 114.0 in 73.0..=230.0, "measurements/field/17: 8 GPUs over two roots";
-        /// From the root complex to memory and into the reader's packet.
-        host_memory_latency_ns: "ns", 0.0..=5000.0, default 150.0 in 50.0..=400.0, "assumed: a DRAM access";
-    }
 }
 
 /// One kind of GPU: what the datasheet says and what was fitted.
@@ -209,34 +222,6 @@ pub struct GpuKind {
     /// What a thread block's protocol steps cost.
     #[serde(default)]
     pub protocol: ProtocolConstants,
-}
-
-constants! {
-    /// Ceilings of a chip.
-    pub struct ChipConstants {
-        /// Device memory, reads.
-        memory_gbps: "GBps", 10.0..=20000.0, default 1000.0 in 500.0..=2000.0, "assumed";
-        /// L2 cache, reads that hit.
-        l2_gbps: "GBps", 10.0..=100000.0, default 4000.0 in 2000.0..=8000.0, "assumed";
-        /// Dense bf16 matrix products.
-        bf16_tflops: "TFLOPS", 1.0..=20000.0, default 200.0 in 100.0..=400.0, "assumed";
-        /// Dense fp8 matrix products.
-        fp8_tflops: "TFLOPS", 1.0..=20000.0, default 400.0 in 200.0..=800.0, "assumed";
-        /// Dense fp4 matrix products.
-        fp4_tflops: "TFLOPS", 1.0..=40000.0, default 800.0 in 400.0..=1600.0, "assumed";
-    }
-}
-
-constants! {
-    /// What launches cost.
-    pub struct LaunchConstants {
-        /// Host time of one eager launch from one thread.
-        eager_ns: "ns", 100.0..=100000.0, default 3730.0 in 2500.0..=6000.0, "measurements/h200/micro.csv eager_launch_us";
-        /// From the end of a kernel to the start of the next in a replayed graph.
-        graph_gap_ns: "ns", 0.0..=20000.0, default 1000.0 in 500.0..=2000.0, "assumed";
-        /// Host time of one framework operation outside a graph (Python and dispatch).
-        framework_ns: "ns", 0.0..=1e6, default 20000.0 in 10000.0..=40000.0, "measurements/rtx-pro-6000/allreduce.csv framework_loop";
-    }
 }
 
 /// Concurrent posted writes that collapse on some switches.

@@ -1,8 +1,11 @@
 //! Operations of one rank: what is computed and how many bytes it touches.
 //! No time here: `cost` prices an operation on a kind of GPU.
 
+use serde::Serialize;
+
 /// How numbers are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Dtype {
     /// 32-bit floating point.
     F32,
@@ -38,15 +41,16 @@ impl Dtype {
         }
     }
 
-    /// Bytes of `count` numbers, rounded up.
+    /// Bytes of `count` numbers, rounded up; saturates at the largest `u64`.
     pub fn bytes_of(self, count: u64) -> u64 {
         let bits = u128::from(count) * u128::from(self.millibits());
-        u64::try_from(bits.div_ceil(8 * 1024)).expect("a tensor fits 64 bits")
+        u64::try_from(bits.div_ceil(8 * 1024)).unwrap_or(u64::MAX)
     }
 }
 
 /// The family of kernels that does an operation, with its shape on this rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Family {
     /// `m × k` activations by a `k × n` weight.
     Gemm {
@@ -151,7 +155,7 @@ pub enum Family {
 }
 
 /// One operation on one rank.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Op {
     /// Stable name inside its layer, snake case, e.g. `q_a_proj`.
     pub name: &'static str,

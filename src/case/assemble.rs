@@ -1,0 +1,270 @@
+//! A plan, a policy and a machine become the simulator's program.
+
+use std::collections::BTreeMap;
+
+use crate::cost;
+use crate::cost::Cache;
+use crate::error::Fault;
+use crate::error::Result;
+use crate::machine::GpuKind;
+use crate::machine::Machine;
+use crate::model::Op;
+use crate::plan::Action;
+use crate::plan::Block;
+use crate::plan::Collective;
+use crate::plan::Kind;
+use crate::plan::Place;
+use crate::plan::Plan;
+use crate::plan::RankClass;
+use crate::simulate::Operation;
+use crate::simulate::Program;
+use crate::simulate::Template;
+use crate::simulate::program::Run;
+use crate::strategy::Context;
+use crate::strategy::Kernel;
+use crate::strategy::Logical;
+use crate::units::Time;
+
+use super::chain::ChainLaunch;
+use super::chain::launch_of;
+use super::pricing::price;
+use super::question::LaunchMode;
+use super::question::Policy;
+use super::question::Question;
+use super::roads::Roads;
+
+/// A program with what its parts stand for.
+pub struct Assembled {
+    /// For the simulator.
+    pub program: Program,
+    /// Per collective of the program: the plan's, as first met.
+    pub collectives: Vec<Collective>,
+    /// Per sequence entry: where its first repetition stands.
+    pub places: Vec<Place>,
+    /// Per template: what each operation is.
+    pub labels: Vec<Vec<Label>>,
+    /// Names of the directed links.
+    pub links: Vec<String>,
+}
+
+/// What one operation of a template is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Name within its block.
+    pub name: &'static str,
+    /// Kind for breakdowns.
+    pub kind: &'static str,
+    /// Data of a collective, or weights and cache read by a computation.
+    pub bytes: u64,
+}
+
+/// Puts a question together with a policy.
+///
+/// # Errors
+/// What lowering and pricing can meet.
+pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>) -> Result<Assembled> {
+    let machine = question.machine;
+    let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
+    let mut builder = Builder {
+        machine,
+        kind,
+        plan,
+        policy,
+        context,
+        roads: Roads::new(machine),
+        known: BTreeMap::new(),
+        assembled: Assembled {
+            program: Program {
+                ranks: plan.partition.ranks() as usize,
+                templates: Vec::new(),
+                sequence: Vec::new(),
+                collectives: Vec::new(),
+                network: crate::simulate::Network::default(),
+                launch: launch_of(
+                    &kind.launch,
+                    match question.launch {
+                        LaunchMode::Graph => ChainLaunch::Graph,
+                        LaunchMode::Eager => ChainLaunch::Framework,
+                    },
+                ),
+            },
+            collectives: Vec::new(),
+            places: Vec::new(),
+            labels: Vec::new(),
+            links: Vec::new(),
+        },
+        gap: Time::from_ns(kind.launch.graph_gap_ns.value).0,
+    };
+    if builder.assembled.program.ranks > 64 {
+        return Err(Fault::new("ranks-too-many", "at most 64 ranks can be simulated"));
+    }
+    for stage in stages(plan) {
+        builder.stage(&stage)?;
+    }
+    builder.assembled.program.network = builder.roads.network.clone();
+    builder.assembled.links = builder.roads.names;
+    Ok(builder.assembled)
+}
+
+/// Classes by stage: those of one stage go through the same blocks in step.
+fn stages(plan: &Plan) -> Vec<Vec<&RankClass>> {
+    let mut stages: BTreeMap<u32, Vec<&RankClass>> = BTreeMap::new();
+    for class in &plan.classes {
+        stages.entry(class.stage).or_default().push(class);
+    }
+    stages.into_values().collect()
+}
+
+struct Builder<'a> {
+    machine: &'a Machine,
+    kind: &'a GpuKind,
+    plan: &'a Plan,
+    policy: &'a Policy,
+    context: &'a Context<'a>,
+    roads: Roads,
+    /// Collectives of the program by kind, bytes and whether strategies compete for them.
+    known: BTreeMap<(Kind, u64, bool, usize), u32>,
+    assembled: Assembled,
+    gap: u64,
+}
+
+impl Builder<'_> {
+    fn stage(&mut self, classes: &[&RankClass]) -> Result<()> {
+        let Some(first) = classes.first() else { return Ok(()) };
+        let members = classes.iter().flat_map(|class| &class.ranks).fold(0u64, |set, rank| set | 1 << rank);
+        let mut made: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+        for (index, run) in first.runs.iter().enumerate() {
+            let blocks: Vec<u32> = classes.iter().map(|class| class.runs[index].block.0).collect();
+            let template = match made.get(&blocks) {
+                Some(&template) => template,
+                None => {
+                    let template = self.template(classes, index)?;
+                    made.insert(blocks, template);
+                    template
+                }
+            };
+            self.assembled.program.sequence.push(Run { template, repeats: run.repeats, members });
+            self.assembled.places.push(run.place);
+        }
+        Ok(())
+    }
+
+    /// One template for all classes: same operations, durations by rank.
+    fn template(&mut self, classes: &[&RankClass], index: usize) -> Result<u32> {
+        let blocks: Vec<&Block> = classes.iter().map(|class| self.plan.block(class.runs[index].block)).collect();
+        let (mut operations, mut labels) = (Vec::new(), Vec::new());
+        let mut follows_allreduce = false;
+        for slot in 0..blocks[0].slots().len() {
+            let actions: Vec<&Action> = blocks.iter().map(|block| block.action(&block.slots()[slot])).collect();
+            match actions[0] {
+                Action::Collective(collective) => {
+                    let fuses = self.policy.of(collective.bytes)?.fuses_norm && collective.role.is_layer_allreduce();
+                    operations.push(self.collective(collective, classes[0])?);
+                    labels.push(Label { name: collective.role.name(), kind: collective_kind(collective), bytes: collective.bytes });
+                    follows_allreduce = fuses;
+                }
+                Action::Compute(_) => {
+                    let ops: Vec<&Op> = actions.iter().filter_map(|action| action.compute()).collect();
+                    // A fused all-reduce has normalised already.
+                    let fused = follows_allreduce && is_norm(ops[0].name);
+                    let times: Vec<u64> = ops.iter().map(|op| if fused { 0 } else { self.duration(op) }).collect();
+                    let launches = if fused { 0 } else { ops[0].launches };
+                    operations.push(Operation::Compute { ps: by_rank(classes, &times, self.assembled.program.ranks), launches });
+                    let bytes = ops[0].weight_bytes + ops[0].cache_bytes;
+                    labels.push(Label { name: ops[0].name, kind: compute_kind(ops[0]), bytes });
+                    follows_allreduce &= !is_norm(ops[0].name);
+                }
+            }
+        }
+        // The norm after a layer's last all-reduce opens the next block.
+        self.drop_opening_norm(&blocks, &mut operations, follows_allreduce);
+        self.assembled.program.templates.push(Template { operations });
+        self.assembled.labels.push(labels);
+        Ok((self.assembled.program.templates.len() - 1) as u32)
+    }
+
+    fn drop_opening_norm(&self, blocks: &[&Block], operations: &mut [Operation], ends_fused: bool) {
+        let opens_with_norm = blocks[0].actions().next().is_some_and(|action| is_norm(action.name()));
+        if let (true, true, Some(Operation::Compute { ps, launches })) = (ends_fused, opens_with_norm, operations.first_mut()) {
+            *ps = vec![0];
+            *launches = 0;
+        }
+    }
+
+    /// Time of an operation without the gaps that the simulator adds per launch.
+    ///
+    /// Shared experts run on a second stream beside the routed ones (SGLang and
+    /// vLLM do so for decode): their fixed times hide there, their bytes do not.
+    fn duration(&self, op: &Op) -> u64 {
+        let parts = cost::parts(op, self.kind, Cache::Cold);
+        let beside = op.name.starts_with("shared_") && op.name.ends_with("_proj");
+        let whole = if beside { Time::from_ns(parts.memory_ns) } else { parts.total() };
+        whole.0.saturating_sub(self.gap * u64::from(op.launches))
+    }
+
+    fn collective(&mut self, collective: &Collective, class: &RankClass) -> Result<Operation> {
+        let first_rank = (class.stage * self.plan.partition.tp) as usize;
+        let key = (collective.kind, collective.bytes, collective.role.is_layer_allreduce(), first_rank);
+        if let Some(&known) = self.known.get(&key) {
+            return Ok(Operation::Collective { collective: known });
+        }
+        let logical = match collective.kind {
+            Kind::AllReduce => Logical::AllReduce,
+            Kind::AllGather => Logical::AllGather,
+            Kind::ReduceScatter => Logical::ReduceScatter,
+            Kind::AllToAll | Kind::SendRecv => {
+                return Err(Fault::new("collective-not-modelled", format!("{} is not modelled in a pass", collective.kind.name()))
+                    .help("use tensor parallelism alone"));
+            }
+        };
+        let strategy = self.policy.of(collective.bytes)?;
+        let lowering = (strategy.lower)(self.context, strategy, logical, collective.bytes)?;
+        let index = self.assembled.program.collectives.len() as u32;
+        let mut timed = price(self.machine, &mut self.roads, &lowering)?;
+        if lowering.kernel == Kernel::None {
+            timed.launches = 0;
+        }
+        self.assembled.program.collectives.push(timed);
+        self.assembled.collectives.push(*collective);
+        self.known.insert(key, index);
+        Ok(Operation::Collective { collective: index })
+    }
+}
+
+/// One entry if all ranks take the same time, else one a rank.
+fn by_rank(classes: &[&RankClass], times: &[u64], ranks: usize) -> Vec<u64> {
+    if times.iter().all(|time| *time == times[0]) {
+        return vec![times[0]];
+    }
+    let mut all = vec![0; ranks];
+    for (class, time) in classes.iter().zip(times) {
+        for &rank in &class.ranks {
+            all[rank as usize] = *time;
+        }
+    }
+    all
+}
+
+/// Norms that carry the residual add: what an all-reduce is fused with.
+fn is_norm(name: &str) -> bool {
+    matches!(name, "input_norm" | "post_attention_norm" | "final_norm")
+}
+
+fn collective_kind(collective: &Collective) -> &'static str {
+    if collective.role.is_layer_allreduce() { "all-reduce" } else { "other communication" }
+}
+
+fn compute_kind(op: &Op) -> &'static str {
+    use crate::model::Family;
+    match op.family {
+        Family::Experts { .. } => "experts",
+        Family::Router { .. } => "router",
+        Family::MlaDecode { .. } | Family::GqaDecode { .. } | Family::Prefill { .. } | Family::LinearAttention { .. } => "attention",
+        Family::Elementwise => "norms and elementwise",
+        Family::Embedding => "embedding",
+        Family::Sample => "sampling",
+        Family::Gemm { .. } | Family::BatchedGemm { .. } if op.name.starts_with("shared_") => "shared expert",
+        Family::Gemm { .. } | Family::BatchedGemm { .. } if op.name == "lm_head" => "head",
+        Family::Gemm { .. } | Family::BatchedGemm { .. } => "projections",
+    }
+}

@@ -1,0 +1,66 @@
+//! A chain of dependent collectives, as benchmarks time them.
+
+use crate::error::Fault;
+use crate::error::Result;
+use crate::machine::Machine;
+use crate::simulate::Launch;
+use crate::simulate::Operation;
+use crate::simulate::Options;
+use crate::simulate::Outcome;
+use crate::simulate::Program;
+use crate::simulate::Template;
+use crate::simulate::program::Run;
+use crate::simulate::simulate;
+use crate::strategy::Lowering;
+use crate::units::Time;
+
+use super::pricing::price;
+use super::roads::Roads;
+
+/// How the chain's kernels are launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainLaunch {
+    /// One replayed graph.
+    Graph,
+    /// One host thread launches for all ranks in turn.
+    EagerSingleThread,
+    /// A host thread a rank.
+    EagerThreadPerRank,
+    /// A loop of a framework, a process a rank.
+    Framework,
+}
+
+/// Simulates `count` dependent collectives and returns the outcome.
+///
+/// # Errors
+/// What pricing and simulating can meet: too few GPUs, no route, deadlock.
+pub fn run(machine: &Machine, lowering: &Lowering, launch: ChainLaunch, count: u32, options: Options) -> Result<Outcome> {
+    let ranks = lowering.schedule.ranks;
+    if ranks > 64 {
+        return Err(Fault::new("ranks-too-many", format!("{ranks} ranks, but at most 64 can be simulated")));
+    }
+    let mut roads = Roads::new(machine);
+    let timed = price(machine, &mut roads, lowering)?;
+    let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
+    let program = Program {
+        ranks,
+        templates: vec![Template { operations: vec![Operation::Collective { collective: 0 }] }],
+        sequence: vec![Run { template: 0, repeats: count, members: u64::MAX >> (64 - ranks) }],
+        collectives: vec![timed],
+        network: roads.network,
+        launch: launch_of(&kind.launch, launch),
+    };
+    simulate(&program, options)
+}
+
+/// The simulator's launch mode from a GPU kind's constants.
+pub fn launch_of(constants: &crate::machine::LaunchConstants, launch: ChainLaunch) -> Launch {
+    let gap = Time::from_ns(constants.graph_gap_ns.value).0;
+    let eager = |issue: f64, shared_thread: bool| Launch::Eager { gap, issue: Time::from_ns(issue).0, shared_thread };
+    match launch {
+        ChainLaunch::Graph => Launch::Graph { gap },
+        ChainLaunch::EagerSingleThread => eager(constants.eager_ns.value, true),
+        ChainLaunch::EagerThreadPerRank => eager(constants.eager_ns.value, false),
+        ChainLaunch::Framework => eager(constants.framework_ns.value, false),
+    }
+}

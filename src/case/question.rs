@@ -1,0 +1,66 @@
+//! What is asked: a machine, a model, a workload, a way to communicate.
+
+use crate::error::Fault;
+use crate::error::Result;
+use crate::machine::Machine;
+use crate::model::Model;
+use crate::model::Workload;
+use crate::plan::Partition;
+use crate::plan::Plan;
+use crate::strategy::Strategy;
+
+/// How a pass is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LaunchMode {
+    /// The whole pass is one replayed CUDA graph.
+    Graph,
+    /// The engine launches each kernel from the host.
+    Eager,
+}
+
+/// Which strategy for which message size.
+#[derive(Clone)]
+pub struct Policy {
+    /// Largest message in bytes and its strategy, ascending; the last row takes the rest.
+    pub rows: Vec<(u64, &'static Strategy)>,
+}
+
+impl Policy {
+    /// One strategy for every size.
+    pub fn single(strategy: &'static Strategy) -> Policy {
+        Policy { rows: vec![(u64::MAX, strategy)] }
+    }
+
+    /// The strategy for a message of `bytes`.
+    ///
+    /// # Errors
+    /// `policy-empty` when no row covers the size.
+    pub fn of(&self, bytes: u64) -> Result<&'static Strategy> {
+        (self.rows.iter().find(|(most, _)| bytes <= *most).map(|(_, strategy)| *strategy))
+            .ok_or_else(|| Fault::new("policy-empty", format!("the policy has no strategy for {bytes} bytes")))
+    }
+}
+
+/// One question, but for the strategy.
+pub struct Question<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The model.
+    pub model: &'a Model,
+    /// The pass.
+    pub workload: Workload,
+    /// How the model is split.
+    pub partition: Partition,
+    /// How the pass is launched.
+    pub launch: LaunchMode,
+}
+
+impl Question<'_> {
+    /// The plan of the pass.
+    ///
+    /// # Errors
+    /// What the plan refuses: bad workloads, splits that do not divide.
+    pub fn plan(&self) -> Result<Plan> {
+        Plan::build(self.model, &self.workload, self.partition)
+    }
+}

@@ -1,0 +1,110 @@
+//! A machine's links and routes in the simulator's integers.
+
+use std::collections::BTreeMap;
+
+use crate::error::Fault;
+use crate::error::Result;
+use crate::machine::Endpoint;
+use crate::machine::Machine;
+use crate::machine::NodeKind;
+use crate::machine::route::Access;
+use crate::machine::route::Direction;
+use crate::simulate::Network;
+use crate::simulate::fabric::Collapse;
+use crate::units::Rate;
+
+/// The network under construction, and the routes that it has.
+#[derive(Clone, Debug)]
+pub struct Roads {
+    /// What the simulator takes.
+    pub network: Network,
+    /// Names of the directed links, for reports.
+    pub names: Vec<String>,
+    known: BTreeMap<(Endpoint, Endpoint), u32>,
+    gpu_memory: usize,
+    host_memory: usize,
+}
+
+impl Roads {
+    /// All links of a machine, two directions each; then each GPU's memory,
+    /// then each socket's.
+    pub fn new(machine: &Machine) -> Roads {
+        let mut network = Network::default();
+        let mut names = Vec::new();
+        for (index, link) in machine.links.iter().enumerate() {
+            let (a, b) = (&machine.nodes[link.a.0].id, &machine.nodes[link.b.0].id);
+            for (direction, from, to) in [(Direction::Forward, a, b), (Direction::Backward, b, a)] {
+                network.capacity.push(machine.link_rate(crate::machine::LinkId(index), direction, Access::Write).0);
+                names.push(format!("{from} > {to}"));
+            }
+        }
+        let gpu_memory = network.capacity.len();
+        for device in 0..machine.gpus.len() {
+            let rate = machine.gpu_kind(device).map_or(Rate(1), |kind| Rate::from_gbps(kind.chip.l2_gbps.value));
+            network.capacity.push(rate.0);
+            names.push(format!("{} memory", machine.nodes[machine.gpus[device].0].id));
+        }
+        let host_memory = network.capacity.len();
+        for socket in machine.sockets() {
+            network.capacity.push(Rate::from_gbps(machine.fabric.host_memory_gbps.value).0);
+            names.push(format!("{} memory", machine.nodes[socket.0].id));
+        }
+        network.collapses = (machine.collapses.iter())
+            .map(|c| Collapse {
+                routes: Vec::new(),
+                sources_min: c.sources_min as usize,
+                roots_min: c.roots_min as usize,
+                rate: Rate::from_gbps(c.write_gbps.value).0,
+            })
+            .collect();
+        Roads { network, names, known: BTreeMap::new(), gpu_memory, host_memory }
+    }
+
+    /// The route from one end to another, added when it is new.
+    ///
+    /// # Errors
+    /// `machine-no-route` when the machine has no way between them.
+    pub fn route(&mut self, machine: &Machine, from: Endpoint, to: Endpoint) -> Result<u32> {
+        if let Some(&route) = self.known.get(&(from, to)) {
+            return Ok(route);
+        }
+        let way = machine.route(from, to).ok_or_else(|| {
+            Fault::new("machine-no-route", format!("machine {} has no way from {from:?} to {to:?}", machine.id))
+                .help("join the two ends by links, or use fewer ranks")
+        })?;
+        let mut links: Vec<u32> =
+            (way.hops.iter()).map(|(link, direction)| (2 * link.0 + usize::from(*direction == Direction::Backward)) as u32).collect();
+        match (from, to) {
+            // What stays on a GPU goes through its L2 and memory.
+            (Endpoint::Gpu(a), Endpoint::Gpu(b)) if a == b => links.push((self.gpu_memory + a) as u32),
+            (Endpoint::Host(socket), _) | (_, Endpoint::Host(socket)) => links.push((self.host_memory + socket) as u32),
+            _ => {}
+        }
+        let route = self.network.route(&links);
+        self.known.insert((from, to), route);
+        if let (Endpoint::Gpu(source), Endpoint::Gpu(target)) = (from, to) {
+            self.note_collapses(machine, route, source, target);
+        }
+        Ok(route)
+    }
+
+    /// Notes which collapse patterns a write along this route is part of.
+    fn note_collapses(&mut self, machine: &Machine, route: u32, source: usize, target: usize) {
+        let above = |device: usize| machine.ancestors(machine.gpus[device]);
+        let (sources, targets) = (above(source), above(target));
+        let root = targets.iter().find(|node| matches!(machine.nodes[node.0].kind, NodeKind::RootPort));
+        let Some(root) = root else { return };
+        for (known, pattern) in machine.collapses.iter().zip(&mut self.network.collapses) {
+            let inside = |nodes: &[crate::machine::NodeId]| {
+                nodes.iter().any(|node| {
+                    let node = &machine.nodes[node.0];
+                    let chip = matches!(&node.kind, NodeKind::Switch { chip: Some(chip) } if *chip == known.at);
+                    node.id == known.at || chip
+                })
+            };
+            if inside(&sources) && !inside(&targets) {
+                pattern.routes.push((route, source as u32, root.0 as u32));
+            }
+        }
+    }
+}

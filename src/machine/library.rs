@@ -1,0 +1,83 @@
+//! The machines and kinds of GPU that come with the program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::error::Fault;
+use crate::error::Result;
+use crate::machine::GpuKind;
+use crate::machine::Machine;
+use crate::machine::read;
+
+/// The machine of the case: its cabling is an assumption.
+pub const DEFAULT_ID: &str = "8x-rtx-pro-6000-server";
+
+macro_rules! embedded {
+    ($($id:literal),+ $(,)?) => {
+        [$( ($id, include_str!(concat!("../../topologies/", $id, ".toml"))), )+]
+    };
+}
+
+/// Id and text of the embedded machines, the default first.
+pub const EMBEDDED: &[(&str, &str)] = &embedded![
+    "8x-rtx-pro-6000-server",
+    "8x-rtx-pro-6000-turin-direct",
+    "7x-rtx-pro-6000-turin-direct",
+    "8x-rtx-pro-6000-switchtec3",
+    "8x-rtx-pro-6000-switchtec2",
+    "8x-rtx-pro-6000-pex890",
+    "4x-rtx-pro-6000-one-chip",
+    "16x-rtx-pro-6000-switchtec4",
+    "4x-rtx-5090-direct",
+    "2x4-a800-islands",
+    "h200-shared",
+    "8x-h200",
+];
+
+const KINDS: &str = include_str!("../../topologies/gpu-kinds.toml");
+
+/// The kinds of GPU that machine files may name without describing them.
+///
+/// # Errors
+/// Those of reading; a test reads the embedded file.
+pub fn kinds() -> Result<&'static BTreeMap<String, GpuKind>> {
+    static READ: OnceLock<BTreeMap<String, GpuKind>> = OnceLock::new();
+    if let Some(kinds) = READ.get() {
+        return Ok(kinds);
+    }
+    let kinds = read::kinds_from_toml("gpu-kinds.toml", KINDS)?;
+    Ok(READ.get_or_init(|| kinds))
+}
+
+impl Machine {
+    /// Ids of the embedded machines, the default first.
+    pub fn ids() -> impl Iterator<Item = &'static str> {
+        EMBEDDED.iter().map(|(id, _)| *id)
+    }
+
+    /// An embedded machine by its id, or a machine file by its path.
+    ///
+    /// # Errors
+    /// `machine-unknown`, `machine-too-large`, `io`, and those of [`Machine::from_toml`].
+    pub fn load(id_or_path: &str) -> Result<Machine> {
+        if let Some((id, text)) = EMBEDDED.iter().find(|(id, _)| *id == id_or_path) {
+            return Machine::from_toml(&format!("{id}.toml"), text);
+        }
+        let path = Path::new(id_or_path);
+        let looks_like_path = path.extension().is_some() || path.components().count() > 1 || path.exists();
+        if !looks_like_path {
+            let known: Vec<&str> = Machine::ids().collect();
+            return Err(Fault::new("machine-unknown", format!("no machine is called `{id_or_path}`"))
+                .help(format!("give a TOML file or one of {}", known.join(", "))));
+        }
+        let size = fs::metadata(path).map_err(|error| Fault::io("read", path, &error))?.len();
+        if size > read::SIZE_LIMIT {
+            let message = format!("{id_or_path} has {size} bytes; machine files have at most {}", read::SIZE_LIMIT);
+            return Err(Fault::new("machine-too-large", message));
+        }
+        let text = fs::read_to_string(path).map_err(|error| Fault::io("read", path, &error))?;
+        Machine::from_toml(id_or_path, &text)
+    }
+}

@@ -1,0 +1,111 @@
+//! What every rank does, operation by operation: the simulator's input.
+
+use super::fabric::Network;
+use super::timed::Timed;
+
+/// A whole run: templates repeated in order, on a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Ranks, at most 64.
+    pub ranks: usize,
+    /// Blocks of operations.
+    pub templates: Vec<Template>,
+    /// Which template, how often and for whom, in order.
+    pub sequence: Vec<Run>,
+    /// Collectives that operations refer to.
+    pub collectives: Vec<Timed>,
+    /// Links and routes.
+    pub network: Network,
+    /// How kernels are launched.
+    pub launch: Launch,
+}
+
+/// A template taken several times in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Index into [`Program::templates`].
+    pub template: u32,
+    /// How often.
+    pub repeats: u32,
+    /// Bit `r` is set when rank `r` takes part; the others pass by.
+    pub members: u64,
+}
+
+/// A block of operations in the order of each rank's stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Template {
+    /// The operations.
+    pub operations: Vec<Operation>,
+}
+
+/// One operation of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Kernels that need no other rank.
+    Compute {
+        /// Picoseconds on each rank; one entry stands for all.
+        ps: Vec<u64>,
+        /// Kernels.
+        launches: u32,
+    },
+    /// A collective.
+    Collective {
+        /// Index into [`Program::collectives`].
+        collective: u32,
+    },
+}
+
+/// How kernels reach the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// Replayed from one graph: a gap before each kernel.
+    Graph {
+        /// From a kernel's end to the start of the next.
+        gap: u64,
+    },
+    /// Launched one by one while the GPU works.
+    Eager {
+        /// From a kernel's end to the start of the next that is already queued.
+        gap: u64,
+        /// Host time of one launch.
+        issue: u64,
+        /// Whether one host thread launches for all ranks in turn.
+        shared_thread: bool,
+    },
+}
+
+impl Launch {
+    /// Gap before each kernel.
+    pub fn gap(self) -> u64 {
+        match self {
+            Launch::Graph { gap } | Launch::Eager { gap, .. } => gap,
+        }
+    }
+
+    /// When the host has issued the last of `launches` kernels of a rank that
+    /// follow `before` earlier ones of each rank.
+    pub fn issued(self, ranks: usize, rank: usize, before: u64, launches: u32) -> u64 {
+        match self {
+            Launch::Graph { .. } => 0,
+            Launch::Eager { issue, shared_thread, .. } => {
+                let (streams, turn) = if shared_thread { (ranks as u64, rank as u64 + 1) } else { (1, 1) };
+                (before * streams + u64::from(launches) * turn) * issue
+            }
+        }
+    }
+}
+
+/// What to keep and what to skip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Skip blocks whose whole relative state has been seen before.
+    pub reuse: bool,
+    /// Keep start and end of each operation of each rank.
+    pub records: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { reuse: true, records: false }
+    }
+}

@@ -1,0 +1,90 @@
+//! All-reduce fused with the residual add and RMSNorm, and the bound that no
+//! strategy passes.
+
+use crate::collective::Buffer;
+use crate::collective::Protocol;
+use crate::collective::Schedule;
+use crate::collective::one_shot;
+
+use super::Effort;
+use super::Executor;
+use super::Kernel;
+use super::Logical;
+use super::Lowering;
+use super::Need;
+use super::Risk;
+use super::Strategy;
+use super::custom::fall_back;
+use super::custom::push_grid;
+
+/// The rows.
+pub(super) const ALL: &[Strategy] = &[
+    Strategy {
+        id: "fused-one-shot",
+        summary: "one-shot push that adds the residual and normalises in the same kernel",
+        executor: Executor::Ours,
+        effort: Effort::Days,
+        risk: Risk::High,
+        risk_words: "a kernel of one's own in the engine's hottest place: check its numbers against the unfused path",
+        way_back: "switch the engine's all-reduce fusion off",
+        not_modelled: &["quantisation of the output in the same kernel"],
+        needs: &[Need::PeerAccess],
+        environment: &[],
+        flags: &["patch the engine: a fusion pass for all-reduce, residual add and RMSNorm"],
+        fuses_norm: true,
+        lower: fused_push,
+    },
+    Strategy {
+        id: "flashinfer-fused",
+        summary: "FlashInfer's trtllm all-reduce fusion: Lamport one-shot push, residual add and RMSNorm in one kernel",
+        executor: Executor::ModelledOnly,
+        effort: Effort::Hours,
+        risk: Risk::Medium,
+        risk_words: "where its JIT does not know the GPU the server dies while it captures graphs; at TP 4 on SM 12.x a regression was published",
+        way_back: "switch the engine's FlashInfer all-reduce fusion off and restart",
+        not_modelled: &["clusters and programmatic launch"],
+        needs: &[
+            Need::PeerAccess,
+            Need::FlashInferSm12 {
+                since: (0, 6, 14),
+                because: "its JIT dies: \"No supported CUDA architectures found for major versions [9, 10]\"",
+            },
+            Need::Nvlink {
+                unless_at_most: 4,
+                because: "vLLM's pass logs \"Flashinfer allreduce fusion is not supported for world size 8 or max size is not provided\" and disables itself",
+            },
+        ],
+        environment: &[],
+        flags: &["--enable-flashinfer-allreduce-fusion"],
+        fuses_norm: true,
+        lower: fused_push,
+    },
+    Strategy {
+        id: "free-communication",
+        summary: "every collective takes no time: the floor that no strategy passes",
+        executor: Executor::ModelledOnly,
+        effort: Effort::None,
+        risk: Risk::Low,
+        risk_words: "a bound, nothing to run",
+        way_back: "nothing to undo",
+        not_modelled: &[],
+        needs: &[],
+        environment: &[],
+        flags: &[],
+        fuses_norm: false,
+        lower: |context, _, _, bytes| {
+            Ok(Lowering { schedule: Schedule::new(context.ranks, bytes), kernel: Kernel::None, through_host: Vec::new() })
+        },
+    },
+];
+
+fn fused_push(context: &super::Context<'_>, _: &Strategy, logical: Logical, bytes: u64) -> crate::error::Result<Lowering> {
+    if logical != Logical::AllReduce {
+        return fall_back(context, logical, bytes);
+    }
+    let mut schedule = one_shot::push(context.ranks, bytes, push_grid(context, bytes), Protocol::Ll);
+    schedule.result = Buffer::User;
+    // Residual in, residual out, normalised out; the sum itself stays in registers.
+    schedule.epilogue_bytes = 3 * bytes;
+    Ok(Lowering::custom(schedule))
+}
