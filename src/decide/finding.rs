@@ -103,7 +103,11 @@ fn plain_step(request: &Request<'_>, decode_tps: f64) -> Result<PlainStep> {
     let count = step.allreduce.count.max(1);
     let memory_gbps = request.question.machine.gpu_kind(0).map_or(1.0, |kind| kind.chip.memory_gbps.value);
     let weights_ms = weight_bytes(&step) as f64 / memory_gbps / 1e6;
-    let bound = |assumption: &'static str, without_ms: f64| Bound { assumption, without_ms, allreduce_us: (observed_ms - without_ms) * 1e3 / count as f64 };
+    let bound = |assumption: &'static str, without_ms: f64| Bound {
+        assumption,
+        without_ms,
+        allreduce_us: (observed_ms - without_ms) * 1e3 / count as f64,
+    };
     Ok(PlainStep {
         observed_ms,
         simulated_ms: step.pass.ms(),

@@ -99,7 +99,8 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     if !wanted.iter().any(|strategy| strategy.id == request.baseline.id) {
         wanted.push(request.baseline);
     }
-    let evaluated: Vec<(Row, Option<Time>)> = wanted.par_iter().map(|&strategy| evaluate(request, &prefill, strategy)).collect::<Result<_>>()?;
+    let evaluated: Vec<(Row, Option<Time>)> =
+        wanted.par_iter().map(|&strategy| evaluate(request, &prefill, strategy)).collect::<Result<_>>()?;
     let base = evaluated.iter().find(|(row, _)| row.strategy.id == request.baseline.id);
     let Some((Row { outcome: Ok(base), .. }, Some(base_prefill))) = base else {
         let reason = base.and_then(|(row, _)| row.outcome.as_ref().err()).cloned().unwrap_or_default();
@@ -173,13 +174,20 @@ impl Prefill {
         workload.phase = crate::model::Phase::Prefill;
         workload.batch = 1;
         workload.tokens = PREFILL_TOKENS;
-        let asked = Question { workload, launch: LaunchMode::Graph, machine: question.machine, model: question.model, partition: question.partition };
+        let asked = Question {
+            workload,
+            launch: LaunchMode::Graph,
+            machine: question.machine,
+            model: question.model,
+            partition: question.partition,
+        };
         let plan = asked.plan()?;
         let free = Strategy::find("free-communication")?;
         let context = Context::new(question.machine, question.partition.tp as usize);
         let answer = answer(&asked, &plan, &Policy::single(free), &context, Options::default())?;
         let layers = |role: crate::plan::Role| role.is_layer_allreduce();
-        let allreduces: Vec<u64> = plan.expand(0).iter().filter_map(|p| p.action.collective()).filter(|c| layers(c.role)).map(|c| c.bytes).collect();
+        let allreduces: Vec<u64> =
+            plan.expand(0).iter().filter_map(|p| p.action.collective()).filter(|c| layers(c.role)).map(|c| c.bytes).collect();
         Ok(Prefill { compute: answer.pass, count: allreduces.len() as u64, bytes: allreduces.iter().copied().max().unwrap_or(0) })
     }
 
