@@ -170,19 +170,28 @@ __device__ __forceinline__ void store_elements4(u64 base, u64 index, u64 element
     }
 }
 
-// Pack `index`: eight elements, 16 bytes.
-__device__ __forceinline__ uint4 load_elements8(u64 base, u64 index, u64 elements) {
-    if (index * 8 + 8 <= elements) return ((const uint4 *)base)[index];
+// Pack `index`: eight elements, 16 bytes. A partial one is a call: one a buffer
+// takes it, and inlined into unrolled loops it would be most of the code.
+__device__ __noinline__ uint4 load_tail8(u64 base, u64 index, u64 elements) {
     uint2 lo = load_elements4(base, index * 2, elements), hi = load_elements4(base, index * 2 + 1, elements);
     return make_uint4(lo.x, lo.y, hi.x, hi.y);
+}
+
+__device__ __noinline__ void store_tail8(u64 base, u64 index, u64 elements, uint4 v) {
+    store_elements4(base, index * 2, elements, make_uint2(v.x, v.y));
+    store_elements4(base, index * 2 + 1, elements, make_uint2(v.z, v.w));
+}
+
+__device__ __forceinline__ uint4 load_elements8(u64 base, u64 index, u64 elements) {
+    if (index * 8 + 8 <= elements) return ((const uint4 *)base)[index];
+    return load_tail8(base, index, elements);
 }
 
 __device__ __forceinline__ void store_elements8(u64 base, u64 index, u64 elements, uint4 v) {
     if (index * 8 + 8 <= elements) {
         ((uint4 *)base)[index] = v;
     } else {
-        store_elements4(base, index * 2, elements, make_uint2(v.x, v.y));
-        store_elements4(base, index * 2 + 1, elements, make_uint2(v.z, v.w));
+        store_tail8(base, index, elements, v);
     }
 }
 

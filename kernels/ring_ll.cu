@@ -19,6 +19,7 @@ extern "C" __global__ void __launch_bounds__(THREADS_MAX) ring_ll(const __grid_c
         uint2 v = at < part.to ? load_elements4(a.input, at, a.elements) : make_uint2(0, 0);
         if (at < part.to) store_line(theirs + i * 16, v.x, v.y, call.epoch);
     }
+#pragma unroll 1
     for (u32 step = 0; step < 2 * RANKS - 2; step++) {
         bool adds = step < RANKS - 1;
         u64 from = part.from + wrap(a.rank, adds ? step + 1 : step - (RANKS - 1)) * chunk;

@@ -136,7 +136,7 @@ fn check_size(group: &Group, inputs: &Inputs, bytes: u64, options: &CheckOptions
     if all_to_all::supports(group, bytes) {
         tell(all_to_all::check(group, inputs, bytes, 9)?);
     }
-    if bytes % (1024 * 2) == 0 && bytes <= 16 * 7168 * 2 {
+    if bytes.is_multiple_of(1024 * 2) && bytes <= 16 * 7168 * 2 {
         check_fused(group, inputs, bytes, tell)?;
     }
     Ok(())
@@ -144,7 +144,7 @@ fn check_size(group: &Group, inputs: &Inputs, bytes: u64, options: &CheckOptions
 
 /// The fused kernel in all its shapes, on the width that makes most tokens.
 fn check_fused(group: &Group, inputs: &Inputs, bytes: u64, tell: &mut dyn FnMut(Check)) -> Result<()> {
-    let hidden = [7168, 4096, 1024].into_iter().find(|h| bytes % (h * 2) == 0).unwrap_or(1024);
+    let hidden = [7168, 4096, 1024].into_iter().find(|h| bytes.is_multiple_of(h * 2)).unwrap_or(1024);
     let tokens = u32::try_from(bytes / (hidden * 2)).unwrap_or(1);
     let work = fused::Work::open(group, tokens, hidden as u32)?;
     for shape in fused::shapes(tokens, hidden as u32, group.blocks_max) {

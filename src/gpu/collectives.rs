@@ -109,7 +109,7 @@ pub fn ours(options: &OursOptions, tell: &mut dyn FnMut(Answer)) -> Result<()> {
             for &implementation in all.iter().filter(|i| group.supports(**i, bytes)) {
                 one(&group, options, implementation, bytes, tell)?;
             }
-            if bytes % 14_336 == 0 {
+            if bytes.is_multiple_of(14_336) {
                 let tokens = u32::try_from(bytes / 14_336).unwrap_or(1);
                 fused_row(&group, &options.machine, tokens, 7168, tell)?;
             }

@@ -78,10 +78,9 @@ pub fn compile_cached(source: &Source, variant: &Variant, sm: u32) -> Result<Vec
     key.push_str(&version().map_or_else(String::new, |(major, minor)| format!("{major}.{minor}")));
     let folder = library::cache_folder().join("kernels");
     let path = folder.join(format!("{}-sm_{sm}-{:016x}.cubin", source.name, library::hash(key.as_bytes())));
-    if let Ok(code) = fs::read(&path) {
-        if code.starts_with(b"\x7fELF") {
-            return Ok(code);
-        }
+    // What is no ELF file was cut short: made again.
+    if let Some(code) = fs::read(&path).ok().filter(|code| code.starts_with(b"\x7fELF")) {
+        return Ok(code);
     }
     let code = compile(source, variant, sm)?.code;
     let _ = store(&folder, &path, &code);

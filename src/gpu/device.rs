@@ -54,8 +54,12 @@ pub fn count() -> Result<usize> {
 /// Opens GPU `ordinal`'s primary context, without cudarc's event tracking.
 ///
 /// # Errors
-/// When the device cannot be opened.
+/// `gpu-none` without such a device, or when it cannot be opened.
 pub fn open(ordinal: usize) -> Result<Arc<CudaContext>> {
+    let count = count()?;
+    if ordinal >= count {
+        return Err(Fault::new("gpu-none", format!("there is no GPU {ordinal}")).help(format!("the driver shows {count}, from 0 on")));
+    }
     let context = CudaContext::new(ordinal).explain(&format!("open GPU {ordinal}"))?;
     // SAFETY: nothing was allocated yet; streams are ordered by our own events.
     unsafe { context.disable_event_tracking() };

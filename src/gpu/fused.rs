@@ -77,7 +77,7 @@ impl<'a> Work<'a> {
     /// When they do not fit the group's messages or the devices' memory.
     pub fn open(group: &'a Group, tokens: u32, hidden: u32) -> Result<Work<'a>> {
         let bytes = tokens as usize * hidden as usize * 2;
-        if hidden % 4 != 0 || bytes as u64 > group.options.bytes_max {
+        if !hidden.is_multiple_of(4) || bytes as u64 > group.options.bytes_max {
             return Err(Fault::new("gpu-message", format!("{tokens} x {hidden} elements do not fit the fused kernel")));
         }
         let data = Inputs::random(2, tokens as usize * hidden as usize, group.options.element, 11);

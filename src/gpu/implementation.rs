@@ -162,7 +162,7 @@ impl Implementation {
 /// `ranks` not above its square root's partner, so 8 → 4, 6 → 3, 4 → 2, and a
 /// prime number is one island.
 pub fn island(ranks: u32) -> u32 {
-    (1..=ranks / 2).rev().find(|g| ranks % g == 0 && *g > 1).unwrap_or(ranks)
+    (1..=ranks / 2).rev().find(|g| ranks.is_multiple_of(*g) && *g > 1).unwrap_or(ranks)
 }
 
 /// Bytes of one half of a rank's region of lines, for messages of `bytes`.
@@ -201,7 +201,7 @@ mod tests {
             for ranks in [2, 3, 4, 6, 8, 16] {
                 for bytes in [2, 42, 14_336, 43_008, 8 << 20] {
                     let grid = implementation.grid(bytes, ranks, 16);
-                    assert!((1..=16).contains(&grid.blocks) && grid.threads <= THREADS_MAX && grid.threads % 32 == 0);
+                    assert!((1..=16).contains(&grid.blocks) && grid.threads <= THREADS_MAX && grid.threads.is_multiple_of(32));
                     assert!(implementation != Implementation::PacketAllPair || grid.threads >= 32 * (ranks - 1));
                 }
             }

@@ -105,8 +105,7 @@ fn first(folders: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
 /// `nvidia/*/lib` of the active environment, of every `python3` on the path,
 /// and of the user's and the system's packages; without starting Python.
 fn python_folders() -> Vec<PathBuf> {
-    let mut prefixes: Vec<PathBuf> =
-        ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| env::var_os(name)).map(PathBuf::from).collect();
+    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
     for folder in env::var_os("PATH").iter().flat_map(|p| env::split_paths(p).collect::<Vec<_>>()) {
         let python = folder.join("python3");
         if !python.exists() {

@@ -11,7 +11,7 @@
 //! | [`group`], [`graph`], [`implementation`], [`copy_ring`], [`fused`], [`all_to_all`] | ranks, graphs, collectives |
 //! | [`check`], [`reference`] | kernels against double precision |
 //! | [`measure`], [`collectives`], [`nccl`], [`bench`], [`micro`], [`skew`], [`flows`] | measurements |
-//! | [`detect`](mod@detect), [`pci`], [`calibrate`](mod@calibrate), [`observation`] | the machine, series, rows |
+//! | [`detect`](mod@detect), [`pci`], [`machine`](mod@machine), [`calibrate`](mod@calibrate), [`observation`] | the machine, its file, series, rows |
 //!
 //! Invariant: this is the only module with `unsafe`; it knows neither plans nor
 //! strategies, and no other module knows CUDA.
@@ -38,6 +38,7 @@ pub mod group;
 pub mod implementation;
 pub mod kernel;
 pub mod library;
+pub mod machine;
 pub mod measure;
 pub mod memory;
 pub mod micro;
@@ -58,6 +59,7 @@ use crate::gpu::detect::Detected;
 use crate::gpu::observation::Check;
 
 pub use calibrate::calibrate;
+pub use machine::machine;
 pub use worker::COMMAND as WORKER_COMMAND;
 pub use worker::worker_main;
 
