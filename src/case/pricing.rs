@@ -249,7 +249,8 @@ impl Pricing for Pricer<'_> {
         let c = &schedule.connections[connection];
         let (source, target) = (self.device(c.source), self.device(c.target));
         let constants = self.constants(c.target);
-        let poll = Time::from_ns(constants.poll_ns.value);
+        let seen = if c.protocol == Protocol::Flag { &constants.flag_poll_ns } else { &constants.poll_ns };
+        let poll = Time::from_ns(seen.value);
         let mut timed = TimedConnection {
             credits: c.credits,
             cuts_through: c.protocol.cuts_through(),
@@ -318,7 +319,12 @@ impl Pricing for Pricer<'_> {
         let constants = self.constants(rank);
         let threads = schedule.blocks.iter().filter(|b| b.rank == rank).map(|b| b.block_threads).max().unwrap_or(0);
         let late = if self.machine.ranks_per_gpu > 1 && rank >= 2 { constants.branch_skew_ns.value } else { 0.0 };
-        (protocol::kernel_start(constants, self.lowering.kernel == Kernel::Nccl, threads) + Time::from_ns(late)).0
+        let ll = schedule.connections.iter().all(|c| c.protocol == Protocol::Ll);
+        let start = match self.lowering.kernel {
+            Kernel::Nccl => protocol::nccl_start(constants, ll, threads),
+            Kernel::Custom | Kernel::None => Time::from_ns(constants.custom_kernel_ns.value),
+        };
+        (start + Time::from_ns(late)).0
     }
 
     fn finish(&self, schedule: &Schedule) -> u64 {

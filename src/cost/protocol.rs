@@ -74,11 +74,13 @@ pub fn for_peers(constants: &ProtocolConstants, time: Time, peers: u64) -> Time 
     Time::from_ns(time.ns() * factor)
 }
 
-/// Prologue of a communication kernel.
-pub fn kernel_start(constants: &ProtocolConstants, nccl: bool, block_threads: u32) -> Time {
-    let base = if nccl { &constants.nccl_kernel_ns } else { &constants.custom_kernel_ns };
-    let wide = if block_threads > 512 { constants.wide_block_ns.value } else { 0.0 };
-    Time::from_ns(base.value + wide)
+/// Threads from which on a block of LL128 or Simple starts later.
+const WIDE_BLOCK: u32 = 512;
+
+/// Prologue of NCCL's kernel with blocks of `block_threads`; `ll` for LL.
+pub fn nccl_start(constants: &ProtocolConstants, ll: bool, block_threads: u32) -> Time {
+    let wide = if block_threads > WIDE_BLOCK && !ll { constants.wide_block_ns.value } else { 0.0 };
+    Time::from_ns(constants.nccl_kernel_ns.value + wide)
 }
 
 #[cfg(test)]

@@ -8,15 +8,18 @@ constants! {
         /// From a NCCL kernel's start to its first primitive: work list, channel, pointers.
         nccl_kernel_ns: "ns", 0.0..=20000.0, default 1500.0 in 500.0..=4000.0, "assumed";
         /// From another communication kernel's start to its first step.
-        custom_kernel_ns: "ns", 0.0..=20000.0, default 700.0 in 200.0..=2000.0, "assumed";
+        custom_kernel_ns: "ns", 0.0..=20000.0, default 300.0 in 100.0..=1000.0, "assumed";
         /// From the last block's end to the kernel's end.
         kernel_end_ns: "ns", 0.0..=10000.0, default 500.0 in 200.0..=1500.0, "assumed";
-        /// More, when a block has over 512 threads.
+        /// More, for LL128 and Simple, when a block has over 512 threads: seen as a step where NCCL goes
+        /// from 320 to 640 (LL128) or from 288 to 544 threads (Simple); not seen with LL. The cause is not known.
         wide_block_ns: "ns", 0.0..=10000.0, default 0.0 in 0.0..=4000.0, "assumed";
         /// How much later the third and further branches of one graph start on a GPU that ranks share.
         branch_skew_ns: "ns", 0.0..=10000.0, default 0.0 in 0.0..=3000.0, "assumed: one rank a GPU";
         /// From a line's arrival in local memory to the poll that sees it.
         poll_ns: "ns", 0.0..=5000.0, default 200.0 in 80.0..=500.0, "assumed: half an L2 round trip and a loop";
+        /// From a 4-byte flag's arrival in local memory to the poll of one thread that sees it.
+        flag_poll_ns: "ns", 0.0..=5000.0, default 340.0 in 250.0..=420.0, "rtx6kpro wrx90-cpayne-8gpu-root-topology-comparison: flags between kernels take 633 to 727 ns, of which the links and the store take 340";
         /// Between blocks of one GPU, through L2: from the store to the arrival.
         local_hop_ns: "ns", 0.0..=5000.0, default 200.0 in 80.0..=500.0, "assumed: an L2 write";
         /// A fence at system scope.

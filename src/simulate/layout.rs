@@ -42,6 +42,8 @@ pub(super) struct Connection {
     pub pulled: bool,
     /// Whether the receiver fetches the data again, and how long a round trip takes.
     pub fetch: Option<u64>,
+    /// How often the receiver fetches each byte.
+    pub fetch_times: u64,
     pub latency: u64,
     pub poll: u64,
     pub credit: u64,
@@ -98,6 +100,7 @@ impl Layout {
                 cuts_through: connection.cuts_through,
                 pulled: connection.pulled,
                 fetch: connection.fetch.map(|fetch| fetch.latency),
+                fetch_times: connection.fetch.map_or(1, |fetch| fetch.times),
                 latency: connection.latency,
                 poll: connection.poll,
                 credit: connection.credit,

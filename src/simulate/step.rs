@@ -82,7 +82,8 @@ impl Engine<'_> {
                 fetching.ended = (leg.bundle == NO_BUNDLE).then_some(start);
                 if leg.bundle != NO_BUNDLE {
                     // Fetches follow the messages in the numbers of flows.
-                    self.fabric.start(leg.bundle, index32(slot + self.state.slots.len()), leg.wire, start.time);
+                    let bytes = leg.wire * fixed.fetch_times;
+                    self.fabric.start(leg.bundle, index32(slot + self.state.slots.len()), bytes, start.time);
                 }
             }
         }

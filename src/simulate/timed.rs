@@ -181,24 +181,23 @@ impl Timed {
                 Some(fetch) => fetch.rate,
                 None => 0,
             };
-            let times = timed.fetch.map_or(1, |fetch| fetch.times);
-            self.push_leg(schedule, pricing, (c, step.bytes), times, |_| rate);
+            self.push_leg(schedule, pricing, (c, step.bytes), |_| rate);
         }
         let middle = index32(self.legs.len());
         for &c in sends {
-            self.push_leg(schedule, pricing, (c, step.bytes), 1, |wire| saturating_rate(wire, cost.work));
+            self.push_leg(schedule, pricing, (c, step.bytes), |wire| saturating_rate(wire, cost.work));
         }
         self.steps.push(TimedStep { receive: (begin, middle), send: (middle, index32(self.legs.len())), cost });
     }
 
     /// A primitive of no bytes over lines sends no line and waits for none:
     /// only messages with a flag or a counter exist without data.
-    fn push_leg(&mut self, schedule: &Schedule, pricing: &dyn Pricing, message: (u32, u64), times: u64, rate: impl Fn(u64) -> u64) {
+    fn push_leg(&mut self, schedule: &Schedule, pricing: &dyn Pricing, message: (u32, u64), rate: impl Fn(u64) -> u64) {
         let (connection, bytes) = message;
         if bytes == 0 && self.connections[connection as usize].cuts_through {
             return;
         }
-        let wire = pricing.wire(schedule, connection as usize, bytes) * times;
+        let wire = pricing.wire(schedule, connection as usize, bytes);
         self.legs.push(Leg { connection, wire, rate: rate(wire) });
     }
 }
