@@ -1,0 +1,116 @@
+//! The case, end to end, against what public measurements say of it.
+
+use std::path::Path;
+
+use lanecast::case::LaunchMode;
+use lanecast::case::Policy;
+use lanecast::case::Question;
+use lanecast::case::answer;
+use lanecast::case::chain;
+use lanecast::fit::validate;
+use lanecast::machine::Machine;
+use lanecast::model::Model;
+use lanecast::model::Phase;
+use lanecast::model::Workload;
+use lanecast::plan::Partition;
+use lanecast::simulate::Options;
+use lanecast::strategy::Context;
+use lanecast::strategy::Logical;
+use lanecast::strategy::Strategy;
+use lanecast::trace::observation;
+
+fn allreduce_us(machine: &Machine, id: &str, bytes: u64) -> f64 {
+    let context = Context::new(machine, 8);
+    let strategy = Strategy::find(id).expect("known");
+    let lowering = (strategy.lower)(&context, strategy, Logical::AllReduce, bytes).expect("lowers");
+    let outcome = chain::run(machine, &lowering, chain::ChainLaunch::Graph, 50, Options::default()).expect("runs");
+    outcome.critical().time as f64 / 50e6
+}
+
+/// Measured beside it: 29.4 us at 32 KiB and 34.2 at 64 KiB.
+#[test]
+fn nccl_ring_ll_of_the_case() {
+    let machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+    let us = allreduce_us(&machine, "nccl-ring-ll", 43_008);
+    assert!((24.0..=34.0).contains(&us), "{us}");
+}
+
+/// Field: one-shot helps small messages and hurts large ones on 8 GPUs.
+#[test]
+fn one_shot_crosses_nccl() {
+    let machine = Machine::load("8x-rtx-pro-6000-switchtec3").expect("built in");
+    for one_shot in ["one-shot-pull", "one-shot-push"] {
+        assert!(allreduce_us(&machine, one_shot, 8 << 10) < allreduce_us(&machine, "nccl-default", 8 << 10), "{one_shot} at 8 KiB");
+        assert!(allreduce_us(&machine, one_shot, 256 << 10) > allreduce_us(&machine, "nccl-default", 256 << 10), "{one_shot} at 256 KiB");
+    }
+}
+
+fn pass_ms(strategy: &str, tokens: u64, context: u64, launch: LaunchMode, options: Options) -> f64 {
+    let machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+    let model = Model::load("kimi-k2.5").expect("built in");
+    let phase = if tokens == 1 { Phase::Decode } else { Phase::Verify };
+    let workload = Workload::new(phase, tokens, context);
+    let question = Question { machine: &machine, model: &model, workload, partition: Partition::tensor(8), launch };
+    let plan = question.plan().expect("divides");
+    let policy = Policy::single(Strategy::find(strategy).expect("known"));
+    answer(&question, &plan, &policy, &Context::new(&machine, 8), options).expect("runs").pass.ms()
+}
+
+/// 122 all-reduces at 20 us and at 11.8 us: public twins of the server decode
+/// at 12.5 ms (NCCL) and 11.4 ms (a fused kernel), on short prompts: 128
+/// cached positions, MLA as vLLM's TRITON_MLA rows have it.
+#[test]
+fn the_plain_step_lands_on_public_figures() {
+    let kernels = pass_ms("free-communication", 1, 128, LaunchMode::Graph, Options::default());
+    let step = |allreduce_us: f64| kernels + 122.0 * allreduce_us / 1e3;
+    assert!((step(20.0) / 12.5 - 1.0).abs() < 0.15, "{}", step(20.0));
+    assert!((step(11.8) / 11.4 - 1.0).abs() < 0.15, "{}", step(11.8));
+    assert!(((step(20.0) - step(11.8)) / 1.0 - 1.0).abs() < 0.2);
+}
+
+/// A verify pass outside the graph costs about what the owner observed.
+#[test]
+fn a_pass_outside_the_graph_is_slow() {
+    let graph = pass_ms("nccl-16-channels", 3, 128, LaunchMode::Graph, Options::default());
+    let eager = pass_ms("nccl-16-channels", 3, 128, LaunchMode::Eager, Options::default());
+    assert!((12.0..=22.0).contains(&graph), "{graph}");
+    assert!((24.0..=40.0).contains(&eager), "{eager}");
+}
+
+#[test]
+fn reuse_changes_nothing() {
+    for strategy in ["nccl-16-channels", "one-shot-pull", "nccl-tree-ll"] {
+        let with = pass_ms(strategy, 3, 128, LaunchMode::Graph, Options { reuse: true, records: false });
+        let without = pass_ms(strategy, 3, 128, LaunchMode::Graph, Options { reuse: false, records: false });
+        assert_eq!(with.to_bits(), without.to_bits(), "{strategy}");
+    }
+}
+
+fn errors(file: &str, keep: impl Fn(&observation::Observation) -> bool) -> validate::Errors {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/observations").join(file);
+    let rows: Vec<_> = observation::read_file(&path).expect("reads").into_iter().filter(keep).collect();
+    let compared = validate::compare(&rows, &|id| Machine::load(id));
+    let all: Vec<&validate::Compared<'_>> = compared.iter().collect();
+    let errors = validate::errors(&all);
+    assert_eq!(errors.skipped, 0, "{:?}", compared.iter().find_map(|one| one.forecast_us.as_ref().err()));
+    errors
+}
+
+#[test]
+fn one_h200_shared_by_ranks_is_reproduced() {
+    for protocol in [observation::Protocol::Ll, observation::Protocol::Simple] {
+        let errors = errors("h200-nccl-graph.csv", |row| row.protocol == protocol);
+        assert!(errors.median_pct <= 10.0, "{protocol}: {errors:?}");
+        assert!(errors.kendall_tau > 0.9, "{protocol}: {errors:?}");
+    }
+}
+
+#[test]
+fn the_default_machine_is_reproduced() {
+    let nccl = |row: &observation::Observation| row.implementation == observation::Implementation::Nccl;
+    let graph = |row: &observation::Observation| row.timing == observation::Timing::GraphChain && row.bytes <= 32 << 20;
+    let all = errors("rtx-pro-6000-allreduce.csv", |row| nccl(row) && graph(row));
+    assert!(all.median_pct <= 8.0, "{all:?}");
+    let pull = errors("rtx-pro-6000-allreduce.csv", |row| row.implementation == observation::Implementation::OneShotPull && graph(row));
+    assert!(pull.median_pct <= 10.0, "{pull:?}");
+}
