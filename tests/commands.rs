@@ -37,7 +37,7 @@ fn a_file_holds_what_stdout_would() {
     let to_stdout = lanecast().args(["explain", "--quiet", "--format", "csv"]).output().expect("ran");
     assert!(to_file.status.success() && to_file.stdout.is_empty() && to_file.stderr.is_empty());
     assert_eq!(std::fs::read(&file).expect("written"), to_stdout.stdout);
-    assert!(to_stdout.stdout.starts_with(b"code,meaning,remedy\nexplain-unknown-code,"));
+    assert!(to_stdout.stdout.starts_with(b"code,meaning,remedy\nargument-environment,"));
 }
 
 #[test]

@@ -55,9 +55,11 @@ fn link(a: usize, b: usize, medium: Medium, generation: u32) -> Link {
         a: NodeId(a),
         b: NodeId(b),
         medium,
+        class: "test".to_owned(),
         forward_gbps: number(50.0),
         backward_gbps: number(50.0),
         latency_ns: number(100.0),
+        read_factor: number(1.0),
         generation,
         width: if generation > 0 { 16 } else { 0 },
     }

@@ -45,6 +45,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         strategies: strategies(arguments.strategies.as_deref())?,
         baseline: Strategy::find(&arguments.baseline)?,
         environment: loaded.environment.clone(),
+        searches: crate::strategy::Searches::default(),
     };
     let observed = observed(arguments)?;
     let ranking = rank::rank(&request)?;

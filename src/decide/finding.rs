@@ -127,6 +127,7 @@ fn passes(request: &Request<'_>, workload: Workload, launch: LaunchMode, strateg
     let plan = question.plan()?;
     let mut context = Context::new(asked.machine, asked.partition.tp as usize);
     context.environment.clone_from(&request.environment);
+    context.searches = request.searches.clone();
     answer(&question, &plan, &Policy::single(strategy), &context, Options::default())
 }
 

@@ -16,6 +16,7 @@ use crate::plan::Plan;
 use crate::simulate::Options;
 use crate::strategy::Context;
 use crate::strategy::Logical;
+use crate::strategy::Searches;
 use crate::strategy::Strategy;
 use crate::units::Time;
 
@@ -35,6 +36,8 @@ pub struct Request<'a> {
     pub baseline: &'static Strategy,
     /// Variables that are set whatever the strategy.
     pub environment: BTreeMap<String, String>,
+    /// NCCL's searches, shared by all that is simulated for this request.
+    pub searches: Searches,
 }
 
 /// One strategy's forecast, or why there is none.
@@ -131,6 +134,7 @@ fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strateg
     let machine = question.machine;
     let mut context = Context::new(machine, question.partition.tp as usize);
     context.environment.clone_from(&request.environment);
+    context.searches = request.searches.clone();
     let evidence = machine.gpu_kind(0).map_or(Evidence::Assumed, |kind| Evidence::of(strategy, kind));
     if let Some(reason) = strategy.refusal(&context) {
         return Ok((Row { strategy, evidence, outcome: Err(reason) }, None));

@@ -1,3 +1,5 @@
+//! Expectations of routing against enumeration and drawn passes.
+
 use super::*;
 use rand::RngExt;
 use rand::SeedableRng;

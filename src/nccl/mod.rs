@@ -58,6 +58,20 @@ pub use version::Version;
 use crate::error::Result;
 use crate::machine::Machine;
 
+/// Variables that decide by message size and have no part in search and transports.
+pub const NOT_SEARCHED: [&str; 10] = [
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_NTHREADS",
+    "NCCL_LL128_NTHREADS",
+    "NCCL_THREAD_THRESHOLDS",
+    "NCCL_BUFFSIZE",
+    "NCCL_LL_BUFFSIZE",
+    "NCCL_LL128_BUFFSIZE",
+];
+
 /// A communicator of one node, as NCCL has it after initialisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Communicator {
@@ -167,6 +181,14 @@ impl Communicator {
         }
         communicator.connections = connections;
         Ok(communicator)
+    }
+
+    /// The same graphs and connections under other variables. Only variables that
+    /// neither search nor transports look at may differ: see [`NOT_SEARCHED`].
+    pub fn under(&self, environment: Environment) -> Communicator {
+        let mut warnings = environment.warnings.clone();
+        warnings.extend(self.warnings.iter().skip(self.environment.warnings.len()).cloned());
+        Communicator { environment, warnings, ..self.clone() }
     }
 
     /// The ranks of a channel's ring, from rank 0 on; channels beyond the graph's repeat its.

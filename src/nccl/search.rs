@@ -13,6 +13,7 @@ use super::graph::Pattern;
 use super::kinds::PathType;
 use super::tables;
 use super::topology::LinkClass;
+use super::topology::Path;
 use super::topology::Topology;
 use super::version::Version;
 
@@ -45,7 +46,8 @@ enum Order {
 
 struct Search<'a> {
     topology: &'a Topology,
-    left_gbps: Vec<f64>,
+    /// What each edge has left, in thousandths of a GB/s: NCCL keeps three decimals (`SUB_ROUND`).
+    left_mbps: Vec<i64>,
     /// For each rank the others: widest path first, then shortest, then next in number.
     nearest_first: Vec<Vec<usize>>,
     least: u32,
@@ -60,7 +62,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn new(topology: &Topology, pattern: Pattern, (least, most): (u32, u32)) -> Search<'_> {
         let empty = Graph { channels: Vec::new(), origin: Origin::Search, ..Graph::given(pattern, 0, 0, 0.0, PathType::Loc) };
-        let left_gbps = topology.edges.iter().map(|edge| edge.gbps).collect();
+        let left_mbps = whole(topology);
         let ranks = topology.ranks.len();
         let nearest_first = (0..ranks)
             .map(|at| {
@@ -70,7 +72,7 @@ impl Search<'_> {
                 others
             })
             .collect();
-        Search { topology, left_gbps, nearest_first, least, most, now: empty.clone(), best: empty, time: 0 }
+        Search { topology, left_mbps, nearest_first, least, most, now: empty.clone(), best: empty, time: 0 }
     }
 
     fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
@@ -194,7 +196,7 @@ impl Search<'_> {
         self.time = if self.now.same_channels { TIME_SAME_CHANNELS } else { TIME };
         self.now.channels.clear();
         self.now.hops = 0;
-        self.left_gbps = self.topology.edges.iter().map(|edge| edge.gbps).collect();
+        self.left_mbps = whole(self.topology);
         self.channel();
         self.time == -1
     }
@@ -236,21 +238,31 @@ impl Search<'_> {
             }
             return;
         }
-        let candidates: Vec<usize> = match order {
-            Order::Pci => vec![channel.len()],
+        match order {
+            Order::Pci => self.visit(channel, order, at, channel.len()),
             Order::Replay => {
                 let previous = self.now.channels.last().and_then(|last| last.get(channel.len())).copied();
-                previous.map(|rank| rank as usize).into_iter().collect()
+                if let Some(next) = previous {
+                    self.visit(channel, order, at, next as usize);
+                }
             }
-            Order::Free => self.nearest_first[at].iter().copied().filter(|rank| !channel.contains(&(*rank as u32))).collect(),
-        };
-        for next in candidates {
-            if self.take(at, next) {
-                channel.push(next as u32);
-                self.extend(channel, order);
-                channel.pop();
-                self.give(at, next);
+            Order::Free => {
+                for place in 0..self.nearest_first[at].len() {
+                    let next = self.nearest_first[at][place];
+                    if !channel.contains(&(next as u32)) {
+                        self.visit(channel, order, at, next);
+                    }
+                }
             }
+        }
+    }
+
+    fn visit(&mut self, channel: &mut Vec<u32>, order: Order, at: usize, next: usize) {
+        if self.take(at, next) {
+            channel.push(next as u32);
+            self.extend(channel, order);
+            channel.pop();
+            self.give(at, next);
         }
     }
 
@@ -283,15 +295,13 @@ impl Search<'_> {
         if path.kind > self.now.type_intra {
             return false;
         }
-        for (step, edge) in path.edges.iter().enumerate() {
-            let gbps = self.demand(from, to, *edge);
-            if self.left_gbps[*edge] < gbps {
-                for edge in &path.edges[..step] {
-                    self.change(*edge, self.demand(from, to, *edge));
-                }
-                return false;
-            }
-            self.change(*edge, -gbps);
+        let demand = self.demand(path);
+        // A path has each edge once, so that looking first and taking then is the same.
+        if path.edges.iter().any(|&edge| self.left_mbps[edge] < demand.of(topology, edge)) {
+            return false;
+        }
+        for &edge in &path.edges {
+            self.left_mbps[edge] -= demand.of(topology, edge);
         }
         self.now.hops += path.edges.len() as u64;
         true
@@ -300,22 +310,38 @@ impl Search<'_> {
     fn give(&mut self, from: usize, to: usize) {
         let topology = self.topology;
         let path = &topology.paths[from][to];
-        for edge in &path.edges {
-            self.change(*edge, self.demand(from, to, *edge));
+        let demand = self.demand(path);
+        for &edge in &path.edges {
+            self.left_mbps[edge] += demand.of(topology, edge);
         }
         self.now.hops -= path.edges.len() as u64;
     }
 
     /// Peer writes through an Intel root complex travel in 64 B packets: 6/5 of the bandwidth.
-    fn demand(&self, from: usize, to: usize, edge: usize) -> f64 {
-        let path = &self.topology.paths[from][to];
+    fn demand(&self, path: &Path) -> Demand {
         let gbps = self.now.channel_gbps;
-        let pci = self.topology.edges[edge].class == LinkClass::Pci;
-        if pci && path.through_intel && path.kind == PathType::Phb { gbps * 6.0 / 5.0 } else { gbps }
+        let slowed = path.through_intel && path.kind == PathType::Phb;
+        Demand { pci: milli(if slowed { gbps * 6.0 / 5.0 } else { gbps }), other: milli(gbps) }
     }
+}
 
-    /// Three decimals, as NCCL's `SUB_ROUND`.
-    fn change(&mut self, edge: usize, gbps: f64) {
-        self.left_gbps[edge] = libm::round((self.left_gbps[edge] + gbps) * 1000.0) / 1000.0;
+/// What one channel asks of the edges of a path, in thousandths of a GB/s.
+#[derive(Clone, Copy)]
+struct Demand {
+    pci: i64,
+    other: i64,
+}
+
+impl Demand {
+    fn of(self, topology: &Topology, edge: usize) -> i64 {
+        if topology.edges[edge].class == LinkClass::Pci { self.pci } else { self.other }
     }
+}
+
+fn whole(topology: &Topology) -> Vec<i64> {
+    topology.edges.iter().map(|edge| milli(edge.gbps)).collect()
+}
+
+fn milli(gbps: f64) -> i64 {
+    libm::round(gbps * 1000.0) as i64
 }

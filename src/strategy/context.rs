@@ -13,6 +13,8 @@ use crate::machine::route::PathType;
 use crate::nccl;
 use crate::nccl::transport::Placement;
 
+use super::searches::Searches;
+
 /// The version assumed where a machine file does not say.
 pub const NCCL_ASSUMED: &str = "2.29.2";
 
@@ -28,6 +30,8 @@ pub struct Context<'a> {
     pub environment: BTreeMap<String, String>,
     /// NCCL's version, where it is not the machine's.
     pub nccl: Option<nccl::Version>,
+    /// NCCL's searches on this machine, to share with other contexts of it.
+    pub searches: Searches,
     communicators: RefCell<BTreeMap<Asked, nccl::Communicator>>,
 }
 
@@ -45,7 +49,15 @@ impl<'a> Context<'a> {
 
     /// Some ranks of the machine: a stage, or two neighbours of a pipeline.
     pub fn group(machine: &'a Machine, members: Vec<usize>) -> Context<'a> {
-        Context { machine, ranks: members.len(), members, environment: BTreeMap::new(), nccl: None, communicators: RefCell::default() }
+        Context {
+            machine,
+            ranks: members.len(),
+            members,
+            environment: BTreeMap::new(),
+            nccl: None,
+            searches: Searches::default(),
+            communicators: RefCell::default(),
+        }
     }
 
     /// The kind of the first GPU.
@@ -101,14 +113,20 @@ impl<'a> Context<'a> {
             return Ok(known.clone());
         }
         let parsed = nccl::Environment::parse(&asked.0, version)?;
-        let communicator = nccl::Communicator::new(&nccl::Setup {
-            machine: self.machine,
-            devices: &self.devices(),
-            version,
-            environment: &parsed,
-            placement: Placement::ProcessPerRank,
-            graph_file: graph.map(|text| (GRAPH_FILE, text)),
+        let mut searched = asked.0.clone();
+        searched.retain(|name, _| !nccl::NOT_SEARCHED.contains(&name.as_str()));
+        let devices = self.devices();
+        let communicator = self.searches.find((searched, version, asked.2.clone(), devices), |(searched, _, _, devices)| {
+            nccl::Communicator::new(&nccl::Setup {
+                machine: self.machine,
+                devices,
+                version,
+                environment: &nccl::Environment::parse(searched, version)?,
+                placement: Placement::ProcessPerRank,
+                graph_file: graph.map(|text| (GRAPH_FILE, text)),
+            })
         })?;
+        let communicator = communicator.under(parsed);
         self.communicators.borrow_mut().insert(asked, communicator.clone());
         Ok(communicator)
     }

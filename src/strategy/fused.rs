@@ -17,6 +17,7 @@ use super::Need;
 use super::Risk;
 use super::Strategy;
 use super::custom::LINES;
+use super::custom::MESSAGE_MAX;
 use super::custom::fall_back;
 use super::custom::push_grid;
 
@@ -95,7 +96,7 @@ pub(super) const ALL: &[Strategy] = &[
 ];
 
 fn fused_push(context: &super::Context<'_>, strategy: &Strategy, logical: Logical, bytes: u64) -> crate::error::Result<Lowering> {
-    if logical != Logical::AllReduce {
+    if logical != Logical::AllReduce || bytes > MESSAGE_MAX {
         return fall_back(context, logical, bytes);
     }
     // FlashInfer's kernel is Lamport's: raw packs. Ours sends lines.

@@ -16,6 +16,7 @@ mod packets;
 pub mod page;
 mod partitioned;
 mod refused;
+mod searches;
 mod two_hops;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use crate::plan::Partition;
 pub use context::Context;
 pub use gate::Decline;
 pub use gate::Need;
+pub use searches::Searches;
 
 /// A logical collective that a strategy is asked to lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
