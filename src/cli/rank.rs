@@ -11,6 +11,7 @@ use crate::decide::finding;
 use crate::decide::finding::Observed;
 use crate::decide::rank;
 use crate::decide::rank::Request;
+use crate::decide::variables::effects;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::report::Report;
@@ -50,12 +51,15 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let observed = observed(arguments)?;
     let ranking = rank::rank(&request)?;
     let finding = finding::find(&request, &observed, ranking.baseline.pass)?;
+    let few = ranking.rows.iter().find(|row| row.strategy.id == "nccl-few-channels" && row.outcome.is_ok());
+    let sizes = [ranking.baseline.allreduce_bytes, ranking.prefill_bytes];
+    let variables = few.map(|row| effects(&request, row.strategy, &sizes)).transpose()?.unwrap_or_default();
     for note in &loaded.model.not_modelled {
         session.detail(&format!("not modelled: {note}"));
     }
     Ok(Report {
         title: "Ways to a faster pass".to_owned(),
-        sections: crate::report::rank::sections(&ranking, &finding, &loaded.headline()),
+        sections: crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline()),
         rows: crate::report::rank::csv_table(&ranking),
         exact: None,
         json: Some(crate::report::rank::json(&ranking)),

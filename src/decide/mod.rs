@@ -6,3 +6,4 @@
 pub mod evidence;
 pub mod finding;
 pub mod rank;
+pub mod variables;

@@ -87,6 +87,8 @@ pub struct Ranking {
     pub baseline: Forecast,
     /// The plan that was simulated.
     pub plan: Plan,
+    /// Bytes of a prefill chunk's all-reduces.
+    pub prefill_bytes: u64,
 }
 
 /// Ranks.
@@ -125,7 +127,7 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
         Ok(forecast) => (0, forecast.pass, row.strategy.id),
         Err(_) => (1, Time::ZERO, row.strategy.id),
     });
-    Ok(Ranking { rows, baseline: base, plan })
+    Ok(Ranking { rows, baseline: base, plan, prefill_bytes: prefill.bytes })
 }
 
 /// Forecast of one strategy and its prefill chunk's communication.
@@ -137,6 +139,10 @@ fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strateg
     context.searches = request.searches.clone();
     let evidence = machine.gpu_kind(0).map_or(Evidence::Assumed, |kind| Evidence::of(strategy, kind));
     if let Some(reason) = strategy.refusal(&context) {
+        return Ok((Row { strategy, evidence, outcome: Err(reason) }, None));
+    }
+    if (strategy.partition)(question.partition.tp) != crate::plan::Partition::tensor(question.partition.tp) {
+        let reason = "it splits the model in another way, which passes do not simulate yet".to_owned();
         return Ok((Row { strategy, evidence, outcome: Err(reason) }, None));
     }
     // The graph inside a plan is not made to be shared by threads; building it costs microseconds.

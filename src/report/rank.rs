@@ -6,6 +6,7 @@ use crate::decide::finding::Finding;
 use crate::decide::rank::Forecast;
 use crate::decide::rank::Ranking;
 use crate::decide::rank::Row;
+use crate::decide::variables::Effect;
 use crate::render::number::Number;
 use crate::render::number::to_json;
 use crate::render::page::Block;
@@ -15,6 +16,7 @@ use crate::render::table::Column;
 use crate::render::table::Table;
 use crate::strategy::Effort;
 use crate::strategy::Settings;
+use crate::units::Bytes;
 
 /// Rows of the table for people.
 const SHOWN: usize = 10;
@@ -22,7 +24,7 @@ const SHOWN: usize = 10;
 const WORTH_MS: f64 = 0.1;
 
 /// The sections for people.
-pub fn sections(ranking: &Ranking, finding: &Finding, headline: &str) -> Vec<Section> {
+pub fn sections(ranking: &Ranking, finding: &Finding, variables: &[Effect], headline: &str) -> Vec<Section> {
     let mut sections = vec![
         Section {
             heading: "Finding".to_owned(),
@@ -36,7 +38,20 @@ pub fn sections(ranking: &Ranking, finding: &Finding, headline: &str) -> Vec<Sec
         sections.push(Section { heading: "Cannot run here".to_owned(), blocks: vec![Block::List(refused)] });
     }
     sections.push(try_next(ranking));
+    if !variables.is_empty() {
+        sections.push(Section {
+            heading: "What the variables of nccl-few-channels do".to_owned(),
+            blocks: vec![Block::List(variables.iter().map(effect_line).collect())],
+        });
+    }
     sections
+}
+
+/// One variable at one size, in a sentence.
+fn effect_line(effect: &Effect) -> String {
+    let what = if effect.differences.is_empty() { "NCCL decides the same".to_owned() } else { effect.differences.join("; ") };
+    let latency = effect.latency_us.map_or(String::new(), |(before, after)| format!(" ({} -> {} us)", us(before), us(after)));
+    format!("{} at {}: {what}{latency}", effect.variables, Bytes(effect.bytes))
 }
 
 fn us(value: f64) -> String {
@@ -61,11 +76,13 @@ fn finding_lines(ranking: &Ranking, finding: &Finding) -> Vec<String> {
                 plain.allreduces
             ));
         }
+        let off = (plain.simulated_ms / plain.observed_ms - 1.0) * 100.0;
         lines.push(format!(
-            "The plain step is forecast at {} ms with all-reduces of {} us; {} ms were observed.",
+            "The plain step is forecast at {} ms with all-reduces of {} us; {} ms were observed: the forecast is {} % off, and the last bound by as much of the step.",
             ms(plain.simulated_ms),
             us(plain.allreduce_us),
-            ms(plain.observed_ms)
+            ms(plain.observed_ms),
+            Number::new(off, 0).signed()
         ));
     }
     let base = &ranking.baseline;
