@@ -1,5 +1,8 @@
 //! Prices a schedule's steps and connections on a machine.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use crate::collective::Block;
 use crate::collective::Buffer;
 use crate::collective::Engine;
@@ -51,7 +54,12 @@ pub fn price(machine: &Machine, roads: &mut Roads, lowering: &Lowering) -> Resul
     let kinds: Vec<&GpuKind> = (0..devices)
         .map(|device| machine.gpu_kind(device).ok_or_else(|| Fault::new("machine-no-kind", format!("device {device} has no kind"))))
         .collect::<Result<_>>()?;
-    let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None };
+    let mut threads: BTreeMap<(usize, u32), u64> = BTreeMap::new();
+    for block in &lowering.schedule.blocks {
+        *threads.entry((block.rank, block.channel)).or_default() += u64::from(block.threads);
+    }
+    let sockets = (0..devices).map(|device| machine.socket_of(device).unwrap_or(0)).collect();
+    let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None, threads, sockets, known: RefCell::default() };
     let timed = Timed::new(&lowering.schedule, &mut pricer, 1);
     match pricer.fault {
         Some(fault) => Err(fault),
@@ -65,9 +73,33 @@ struct Pricer<'a> {
     lowering: &'a Lowering,
     roads: &'a mut Roads,
     fault: Option<Box<Fault>>,
+    /// Threads that move data, by rank and channel.
+    threads: BTreeMap<(usize, u32), u64>,
+    /// The socket of each device.
+    sockets: Vec<usize>,
+    /// Latencies that were asked for: a route is found once.
+    known: RefCell<BTreeMap<(Way, usize, Endpoint), Time>>,
+}
+
+/// What a latency is of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Read,
+    Write,
 }
 
 impl<'a> Pricer<'a> {
+    /// A load's round trip, or a store's way, from a device to an end; zero where there is no way.
+    fn latency(&self, way: Way, device: usize, end: Endpoint) -> Time {
+        *self.known.borrow_mut().entry((way, device, end)).or_insert_with(|| {
+            let found = match way {
+                Way::Read => self.machine.read_latency(device, end),
+                Way::Write => self.machine.write_latency(device, end),
+            };
+            found.unwrap_or_default()
+        })
+    }
+
     fn device(&self, rank: usize) -> usize {
         rank / self.machine.ranks_per_gpu.max(1) as usize
     }
@@ -88,11 +120,11 @@ impl<'a> Pricer<'a> {
 
     /// A round trip of a load of `rank` from host memory of the socket of `owner`.
     fn far_host_read(&self, rank: usize, owner: usize) -> Time {
-        self.machine.read_latency(self.device(rank), Endpoint::Host(self.socket(owner))).unwrap_or_default()
+        self.latency(Way::Read, self.device(rank), Endpoint::Host(self.socket(owner)))
     }
 
     fn socket(&self, rank: usize) -> usize {
-        self.machine.socket_of(self.device(rank)).unwrap_or(0)
+        self.sockets[self.device(rank)]
     }
 
     /// A round trip of a pull: from host memory on the source's side if staged.
@@ -104,7 +136,7 @@ impl<'a> Pricer<'a> {
         } else if source == target {
             Time::from_ns(self.constants(c.target).local_hop_ns.value).times(2)
         } else {
-            self.machine.read_latency(target, Endpoint::Gpu(source)).unwrap_or_default()
+            self.latency(Way::Read, target, Endpoint::Gpu(source))
         }
     }
 
@@ -134,7 +166,7 @@ impl<'a> Pricer<'a> {
         let peers = u64::from(step.receive.len.max(step.send.len).max(1));
         // Who takes a sentinel's place puts the mark for "empty" back.
         let clears = u64::from(protocol_used == Protocol::Sentinel && step.receive.len > 0);
-        let trip = Trip { threads, beside: self.threads_beside(schedule, block), operations: operations(step) + clears };
+        let trip = Trip { threads, beside: self.threads_beside(block), operations: operations(step) + clears };
         let ((work, last), entry, exit) = if protocol_used == Protocol::Ll128 {
             (trip.ll128(constants, step.bytes), constants.ll128_entry_ns.value, constants.ll128_exit_ns.value)
         } else {
@@ -155,9 +187,8 @@ impl<'a> Pricer<'a> {
     }
 
     /// Threads of the block's other roles.
-    fn threads_beside(&self, schedule: &Schedule, block: &Block) -> u64 {
-        let same = |other: &&Block| (other.rank, other.channel) == (block.rank, block.channel);
-        schedule.blocks.iter().filter(same).map(|b| u64::from(b.threads)).sum::<u64>() - u64::from(block.threads)
+    fn threads_beside(&self, block: &Block) -> u64 {
+        self.threads.get(&(block.rank, block.channel)).copied().unwrap_or(0).saturating_sub(u64::from(block.threads))
     }
 
     /// Plain data of a custom kernel, packs of 16 B: after a barrier of the
@@ -273,7 +304,7 @@ impl Pricing for Pricer<'_> {
             let socket = self.socket(c.target);
             let read = self.host_read(c.target);
             timed.route = self.route(Endpoint::Gpu(source), Endpoint::Host(socket));
-            timed.latency = self.machine.write_latency(source, Endpoint::Host(socket)).unwrap_or_default().0;
+            timed.latency = self.latency(Way::Write, source, Endpoint::Host(socket)).0;
             timed.poll = self.host_poll(c.target).0;
             timed.credit = timed.latency;
             // Polls of lines are their own fetch. Data are read with one packed load of each thread in flight.
@@ -288,7 +319,7 @@ impl Pricing for Pricer<'_> {
             timed.poll = 0;
         } else {
             timed.route = self.route(Endpoint::Gpu(source), Endpoint::Gpu(target));
-            let far = self.machine.write_latency(source, Endpoint::Gpu(target)).unwrap_or_default();
+            let far = self.latency(Way::Write, source, Endpoint::Gpu(target));
             timed.latency = if source == target { local.0 } else { far.0 };
             timed.credit = timed.latency;
         }

@@ -48,6 +48,8 @@ struct Search<'a> {
     topology: &'a Topology,
     /// What each edge has left, in thousandths of a GB/s: NCCL keeps three decimals (`SUB_ROUND`).
     left_mbps: Vec<i64>,
+    /// What a channel asks of the edges of a path, and of one that an Intel root complex slows.
+    demands: [Demand; 2],
     /// For each rank the others: widest path first, then shortest, then next in number.
     nearest_first: Vec<Vec<usize>>,
     least: u32,
@@ -72,7 +74,17 @@ impl Search<'_> {
                 others
             })
             .collect();
-        Search { topology, left_mbps, nearest_first, least, most, now: empty.clone(), best: empty, time: 0 }
+        Search {
+            topology,
+            left_mbps,
+            demands: [Demand::default(); 2],
+            nearest_first,
+            least,
+            most,
+            now: empty.clone(),
+            best: empty,
+            time: 0,
+        }
     }
 
     fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
@@ -197,6 +209,10 @@ impl Search<'_> {
         self.now.channels.clear();
         self.now.hops = 0;
         self.left_mbps = whole(self.topology);
+        // Peer writes through an Intel root complex travel in 64 B packets: 6/5 of the bandwidth.
+        let gbps = self.now.channel_gbps;
+        let usual = Demand { pci: milli(gbps), other: milli(gbps) };
+        self.demands = [usual, Demand { pci: milli(gbps * 6.0 / 5.0), ..usual }];
         self.channel();
         self.time == -1
     }
@@ -216,7 +232,8 @@ impl Search<'_> {
     }
 
     fn start(&mut self, rank: usize, order: Order) {
-        let mut channel = vec![rank as u32];
+        let mut channel = Vec::with_capacity(self.topology.ranks.len());
+        channel.push(rank as u32);
         self.extend(&mut channel, order);
     }
 
@@ -249,7 +266,8 @@ impl Search<'_> {
             Order::Free => {
                 for place in 0..self.nearest_first[at].len() {
                     let next = self.nearest_first[at][place];
-                    if !channel.contains(&(next as u32)) {
+                    let reachable = self.topology.paths[at][next].kind <= self.now.type_intra;
+                    if reachable && !channel.contains(&(next as u32)) {
                         self.visit(channel, order, at, next);
                     }
                 }
@@ -317,16 +335,13 @@ impl Search<'_> {
         self.now.hops -= path.edges.len() as u64;
     }
 
-    /// Peer writes through an Intel root complex travel in 64 B packets: 6/5 of the bandwidth.
     fn demand(&self, path: &Path) -> Demand {
-        let gbps = self.now.channel_gbps;
-        let slowed = path.through_intel && path.kind == PathType::Phb;
-        Demand { pci: milli(if slowed { gbps * 6.0 / 5.0 } else { gbps }), other: milli(gbps) }
+        self.demands[usize::from(path.through_intel && path.kind == PathType::Phb)]
     }
 }
 
 /// What one channel asks of the edges of a path, in thousandths of a GB/s.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Demand {
     pci: i64,
     other: i64,
