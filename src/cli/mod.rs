@@ -15,6 +15,8 @@
 
 pub mod allreduce;
 pub mod arguments;
+pub mod calibrate;
+pub mod detect;
 pub mod explain;
 pub mod lists;
 pub mod output;
@@ -67,6 +69,8 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Detect(detect::Arguments),
+    Calibrate(calibrate::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -74,17 +78,19 @@ enum Command {
 }
 
 impl Command {
-    fn output(&self) -> &Output {
+    fn output(&self) -> Output {
         match self {
-            Command::Rank(arguments) => &arguments.output,
-            Command::Simulate(arguments) => &arguments.output,
-            Command::Plan(arguments) => arguments.output(),
-            Command::Allreduce(arguments) => &arguments.output,
-            Command::Validate(arguments) => &arguments.output,
-            Command::Machines(arguments) => &arguments.output,
-            Command::Models(arguments) => &arguments.output,
-            Command::Strategies(arguments) => &arguments.output,
-            Command::Explain(arguments) => &arguments.output,
+            Command::Rank(arguments) => arguments.output.clone(),
+            Command::Simulate(arguments) => arguments.output.clone(),
+            Command::Plan(arguments) => arguments.output().clone(),
+            Command::Allreduce(arguments) => arguments.output.clone(),
+            Command::Validate(arguments) => arguments.output.clone(),
+            Command::Detect(arguments) => arguments.output(),
+            Command::Calibrate(arguments) => arguments.output(),
+            Command::Machines(arguments) => arguments.output.clone(),
+            Command::Models(arguments) => arguments.output.clone(),
+            Command::Strategies(arguments) => arguments.output.clone(),
+            Command::Explain(arguments) => arguments.output.clone(),
         }
     }
 
@@ -95,6 +101,8 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Detect(arguments) => detect::run(arguments, session),
+            Command::Calibrate(arguments) => calibrate::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

@@ -4,6 +4,10 @@
 //! A [`Report`] holds one answer in the forms that its readers need; it ends
 //! with what reproduces it ([`reproduce`]).
 
+#[cfg(feature = "gpu")]
+pub mod calibrate;
+#[cfg(feature = "gpu")]
+pub mod detect;
 pub mod rank;
 pub mod reproduce;
 
