@@ -27,7 +27,7 @@ pub enum Dtype {
     Fp16,
 }
 
-/// Measure this machine and check the kernels on it; write observations, flows and its file
+/// Measure this machine, and check the kernels on it
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Two minutes at most: few sizes, one grid a kernel (this is the default)

@@ -10,7 +10,7 @@ use crate::cli::session::Session;
 use crate::error::Result;
 use crate::report::Report;
 
-/// Look at this machine: GPUs, links, peer access as claimed and as proved; write its file
+/// Look at this machine: GPUs, links, peer access as claimed and as proved
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// Write the machine as TOML to this file, for --machine of other commands

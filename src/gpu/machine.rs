@@ -117,7 +117,7 @@ impl Maker<'_> {
     fn late(&self) -> Option<Quantity> {
         let named = self.micro.iter().filter_map(|m| Some((m.name.strip_prefix("start_skew_after_allreduce_r")?.strip_suffix("_ns")?, m)));
         let (ranks, row) = named.filter_map(|(n, m)| Some((n.parse::<u32>().ok()?, m))).max_by_key(|(n, _)| *n)?;
-        let within = |ns: f64| ns.clamp(0.0, 10_000.0);
+        let within = |ns: f64| libm::round(ns).clamp(0.0, 10_000.0);
         let source = format!("{SOURCE}: {ranks} ranks in one graph, after an all-reduce of 43,008 bytes");
         Some(Quantity::between(within(row.low), within(row.value), within(row.high), &source))
     }
