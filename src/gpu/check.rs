@@ -139,7 +139,7 @@ fn check_size(group: &Group, inputs: &Inputs, bytes: u64, options: &CheckOptions
     if all_to_all::supports(group, bytes) {
         tell(all_to_all::check(group, inputs, bytes, 9)?);
     }
-    if bytes.is_multiple_of(1024 * 2) && bytes <= 16 * 7168 * 2 {
+    if group.peers && bytes.is_multiple_of(1024 * 2) && bytes <= 16 * 7168 * 2 {
         check_fused(group, inputs, bytes, tell)?;
     }
     Ok(())

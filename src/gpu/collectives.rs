@@ -83,7 +83,7 @@ pub fn ours(options: &OursOptions, tell: &mut dyn FnMut(Answer)) -> Result<()> {
             for &implementation in all.iter().filter(|i| group.supports(**i, bytes)) {
                 one(&group, options, implementation, bytes, tell)?;
             }
-            if bytes.is_multiple_of(14_336) {
+            if group.peers && options.implementations.is_empty() && bytes.is_multiple_of(14_336) {
                 let tokens = u32::try_from(bytes / 14_336).unwrap_or(1);
                 fused_row(&group, &options.machine, tokens, 7168, tell)?;
             }
@@ -141,8 +141,8 @@ fn fused_row(group: &Group, machine: &str, tokens: u32, hidden: u32, tell: &mut 
 /// # Errors
 /// `gpu-stuck`, as it should; any other is a failure of the check.
 pub fn stopped_rank(ranks: u32) -> Result<()> {
-    let group = open(ranks, usize::MAX, Element::Bf16, &[43_008], 0)?;
-    let implementation = Implementation::OneShotPushLl;
+    let group = open(ranks, usize::MAX, Element::Bf16, &[43_008], 43_008)?;
+    let implementation = if group.peers { Implementation::OneShotPushLl } else { Implementation::HostStaged };
     let grid = implementation.grid(43_008, ranks, group.blocks_max);
     let message = Message { bytes: 43_008, set: 0 };
     for rank in 0..ranks as usize - 1 {
