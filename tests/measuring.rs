@@ -242,9 +242,12 @@ fn green() -> String {
     )
 }
 
+/// The name of a table in the page, and what makes it.
+type Maker = (&'static str, fn() -> String);
+
 /// The page with its tables made anew.
 fn made(page: &str) -> String {
-    let tables: [(&str, fn() -> String); 9] = [
+    let tables: [Maker; 9] = [
         ("checks", checks),
         ("versus", versus),
         ("variables", variables),
