@@ -71,7 +71,7 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
         plan,
         policy,
         context,
-        roads: Roads::new(machine),
+        roads: Roads::new(machine, context.searches.routes(machine)),
         known: BTreeMap::new(),
         assembled: Assembled {
             program: Program {

@@ -16,6 +16,7 @@ use crate::plan::Plan;
 use crate::simulate::Options;
 use crate::strategy::Context;
 use crate::strategy::Logical;
+use crate::strategy::Lowering;
 use crate::strategy::Searches;
 use crate::strategy::Strategy;
 use crate::units::Time;
@@ -99,13 +100,16 @@ pub struct Ranking {
 pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     let question = &request.question;
     let plan = question.plan()?;
-    let prefill = Prefill::of(question)?;
+    let prefill = Prefill::of(question, &request.searches)?;
     let mut wanted = request.strategies.clone();
     if !wanted.iter().any(|strategy| strategy.id == request.baseline.id) {
         wanted.push(request.baseline);
     }
-    let evaluated: Vec<(Row, Option<Time>)> =
+    let evaluated: Vec<(Row, Option<Lowering>)> =
         wanted.par_iter().map(|&strategy| evaluate(request, &prefill, strategy)).collect::<Result<_>>()?;
+    let (rows, lowered): (Vec<Row>, Vec<Option<Lowering>>) = evaluated.into_iter().unzip();
+    let chunks = prefill.communication(request, &lowered)?;
+    let evaluated: Vec<(Row, Option<Time>)> = rows.into_iter().zip(chunks).collect();
     let base = evaluated.iter().find(|(row, _)| row.strategy.id == request.baseline.id);
     let Some((Row { outcome: Ok(base), .. }, Some(base_prefill))) = base else {
         let reason = base.and_then(|(row, _)| row.outcome.as_ref().err()).cloned().unwrap_or_default();
@@ -130,8 +134,8 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     Ok(Ranking { rows, baseline: base, plan, prefill_bytes: prefill.bytes })
 }
 
-/// Forecast of one strategy and its prefill chunk's communication.
-fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy) -> Result<(Row, Option<Time>)> {
+/// Forecast of one strategy and how it lowers a prefill chunk's all-reduce.
+fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy) -> Result<(Row, Option<Lowering>)> {
     let question = &request.question;
     let machine = question.machine;
     let mut context = Context::new(machine, question.partition.tp as usize);
@@ -149,7 +153,7 @@ fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strateg
     let plan = question.plan()?;
     let answer = answer(question, &plan, &Policy::single(strategy), &context, Options::default())?;
     let forecast = forecast(&answer, question, communication_margin_ms(&answer, machine, strategy));
-    let chunk = prefill.communication(machine, &context, strategy)?;
+    let chunk = prefill.lowering(&context, strategy)?;
     Ok((Row { strategy, evidence, outcome: Ok(forecast) }, Some(chunk)))
 }
 
@@ -179,7 +183,7 @@ struct Prefill {
 }
 
 impl Prefill {
-    fn of(question: &Question<'_>) -> Result<Prefill> {
+    fn of(question: &Question<'_>, searches: &Searches) -> Result<Prefill> {
         let mut workload = question.workload;
         workload.phase = crate::model::Phase::Prefill;
         workload.batch = 1;
@@ -193,7 +197,8 @@ impl Prefill {
         };
         let plan = asked.plan()?;
         let free = Strategy::find("free-communication")?;
-        let context = Context::new(question.machine, question.partition.tp as usize);
+        let mut context = Context::new(question.machine, question.partition.tp as usize);
+        context.searches = searches.clone();
         let answer = answer(&asked, &plan, &Policy::single(free), &context, Options::default())?;
         let layers = |role: crate::plan::Role| role.is_layer_allreduce();
         let allreduces: Vec<u64> =
@@ -201,17 +206,38 @@ impl Prefill {
         Ok(Prefill { compute: answer.pass, count: allreduces.len() as u64, bytes: allreduces.iter().copied().max().unwrap_or(0) })
     }
 
-    /// All of the chunk's all-reduces under a strategy.
-    fn communication(&self, machine: &crate::machine::Machine, context: &Context<'_>, strategy: &'static Strategy) -> Result<Time> {
+    /// The chunk's all-reduce under a strategy; without blocks when there is nothing to do.
+    fn lowering(&self, context: &Context<'_>, strategy: &'static Strategy) -> Result<Lowering> {
         if self.bytes == 0 || context.ranks < 2 {
-            return Ok(Time::ZERO);
+            return Ok(Lowering::custom(crate::collective::Schedule::new(context.ranks, 0)));
         }
-        let lowering = (strategy.lower)(context, strategy, Logical::AllReduce, self.bytes)?;
-        if lowering.schedule.blocks.is_empty() {
-            return Ok(Time::ZERO);
-        }
-        let outcome = chain::run(machine, &lowering, chain::ChainLaunch::Graph, 1, Options::default())?;
-        Ok(Time(outcome.critical().time).times(self.count))
+        (strategy.lower)(context, strategy, Logical::AllReduce, self.bytes)
+    }
+
+    /// All of the chunk's all-reduces under each strategy that can run; equal schedules are simulated once.
+    fn communication(&self, request: &Request<'_>, lowered: &[Option<Lowering>]) -> Result<Vec<Option<Time>>> {
+        let machine = request.question.machine;
+        let mut distinct: Vec<&Lowering> = Vec::new();
+        let places: Vec<Option<usize>> = (lowered.iter())
+            .map(|lowering| {
+                let lowering = lowering.as_ref()?;
+                Some(distinct.iter().position(|known| *known == lowering).unwrap_or_else(|| {
+                    distinct.push(lowering);
+                    distinct.len() - 1
+                }))
+            })
+            .collect();
+        let times: Vec<Time> = (distinct.par_iter())
+            .map(|lowering| {
+                if lowering.schedule.blocks.is_empty() {
+                    return Ok(Time::ZERO);
+                }
+                let routes = request.searches.routes(machine);
+                let outcome = chain::run_over(machine, routes, lowering, (chain::ChainLaunch::Graph, 1), Options::default())?;
+                Ok(Time(outcome.critical().time).times(self.count))
+            })
+            .collect::<Result<_>>()?;
+        Ok(places.into_iter().map(|place| place.map(|place| times[place])).collect())
     }
 
     fn pass_with(&self, communication: Time) -> Time {

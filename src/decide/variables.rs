@@ -45,7 +45,8 @@ pub fn effects(request: &Request<'_>, strategy: &Strategy, sizes: &[u64]) -> Res
     };
     let latency = |communicator: &nccl::Communicator, bytes: u64| -> Result<f64> {
         let lowering = lower_on(communicator, Logical::AllReduce, bytes, &nccl::Force::default())?;
-        let outcome = chain::run(question.machine, &lowering, chain::ChainLaunch::Graph, CHAIN, Options::default())?;
+        let routes = context.searches.routes(question.machine);
+        let outcome = chain::run_over(question.machine, routes, &lowering, (chain::ChainLaunch::Graph, CHAIN), Options::default())?;
         Ok(outcome.critical().time as f64 / f64::from(CHAIN) / 1e6)
     };
     let mut all = Vec::new();
