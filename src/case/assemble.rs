@@ -1,6 +1,8 @@
 //! A plan, a policy and a machine become the simulator's program.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::cost;
 use crate::cost::Cache;
@@ -19,15 +21,15 @@ use crate::plan::RankClass;
 use crate::simulate::Operation;
 use crate::simulate::Program;
 use crate::simulate::Template;
+use crate::simulate::apart::Probe;
 use crate::simulate::program::Run;
 use crate::strategy::Context;
-use crate::strategy::Kernel;
 use crate::strategy::Logical;
 use crate::units::Time;
 
 use super::chain::ChainLaunch;
 use super::chain::launch_of;
-use super::pricing::price;
+use super::prices::Prices;
 use super::question::LaunchMode;
 use super::question::Policy;
 use super::question::Question;
@@ -64,6 +66,22 @@ pub struct Label {
 /// What lowering and pricing can meet.
 pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>) -> Result<Assembled> {
     let machine = question.machine;
+    let mut prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
+    Ok(assemble_at(question, plan, policy, context, &mut prices)?.0)
+}
+
+/// The same with collectives that may have been priced before, and their probes.
+///
+/// # Errors
+/// As [`assemble`].
+pub fn assemble_at(
+    question: &Question<'_>,
+    plan: &Plan,
+    policy: &Policy,
+    context: &Context<'_>,
+    prices: &mut Prices,
+) -> Result<(Assembled, Vec<Rc<RefCell<Probe>>>)> {
+    let machine = question.machine;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
     let mut builder = Builder {
         machine,
@@ -71,7 +89,8 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
         plan,
         policy,
         context,
-        roads: Roads::new(machine, context.searches.routes(machine)),
+        prices,
+        probes: Vec::new(),
         known: BTreeMap::new(),
         assembled: Assembled {
             program: Program {
@@ -101,9 +120,9 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
     for stage in stages(plan) {
         builder.stage(&stage)?;
     }
-    builder.assembled.program.network = builder.roads.network.clone();
-    builder.assembled.links = builder.roads.names;
-    Ok(builder.assembled)
+    builder.assembled.program.network = builder.prices.roads.network.clone();
+    builder.assembled.links.clone_from(&builder.prices.roads.names);
+    Ok((builder.assembled, builder.probes))
 }
 
 /// Classes by stage: those of one stage go through the same blocks in step.
@@ -121,7 +140,8 @@ struct Builder<'a> {
     plan: &'a Plan,
     policy: &'a Policy,
     context: &'a Context<'a>,
-    roads: Roads,
+    prices: &'a mut Prices,
+    probes: Vec<Rc<RefCell<Probe>>>,
     /// Collectives of the program by kind, bytes and whether strategies compete for them.
     known: BTreeMap<(Kind, u64, bool, usize), u32>,
     assembled: Assembled,
@@ -218,13 +238,10 @@ impl Builder<'_> {
             }
         };
         let strategy = self.policy.of(collective.bytes)?;
-        let lowering = (strategy.lower)(self.context, strategy, logical, collective.bytes)?;
+        let priced = self.prices.of(self.machine, self.context, strategy, logical, collective.bytes)?;
         let index = self.assembled.program.collectives.len() as u32;
-        let mut timed = price(self.machine, &mut self.roads, &lowering)?;
-        if lowering.kernel == Kernel::None {
-            timed.launches = 0;
-        }
-        self.assembled.program.collectives.push(timed);
+        self.assembled.program.collectives.push(priced.timed);
+        self.probes.push(priced.probe);
         self.assembled.collectives.push(*collective);
         self.known.insert(key, index);
         Ok(Operation::Collective { collective: index })

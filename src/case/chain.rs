@@ -63,7 +63,7 @@ pub fn run_over(
         ranks,
         templates: vec![Template { operations: vec![Operation::Collective { collective: 0 }] }],
         sequence: vec![Run { template: 0, repeats: count, members: u64::MAX >> (64 - ranks) }],
-        collectives: vec![timed],
+        collectives: vec![Arc::new(timed)],
         network: roads.network,
         launch: launch_of(&kind.launch, launch),
     };

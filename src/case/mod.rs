@@ -8,6 +8,7 @@
 pub mod answer;
 pub mod assemble;
 pub mod chain;
+pub mod prices;
 pub mod pricing;
 pub mod question;
 pub mod records;
@@ -15,6 +16,8 @@ pub mod roads;
 
 pub use answer::Answer;
 pub use answer::answer;
+pub use answer::answer_at;
+pub use prices::Prices;
 pub use question::LaunchMode;
 pub use question::Policy;
 pub use question::Question;
