@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::machine::Machine;
+use crate::plan::Kind;
+use crate::plan::Partition;
 use crate::simulate::Timed;
 use crate::simulate::apart::Probe;
 use crate::strategy::Context;
 use crate::strategy::Kernel;
-use crate::strategy::Logical;
 use crate::strategy::Lowering;
 use crate::strategy::Strategy;
 
@@ -33,9 +34,40 @@ pub struct Priced {
     pub probe: Rc<RefCell<Probe>>,
 }
 
-/// What a lowering follows from on one machine: strategy, collective, bytes,
-/// members, variables, version.
-type Asked = (&'static str, Logical, u64, Vec<usize>, BTreeMap<String, String>, Option<crate::nccl::Version>);
+/// What a lowering follows from on one machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asked {
+    strategy: &'static str,
+    kind: Kind,
+    bytes: u64,
+    stage: u32,
+    partition: Partition,
+    members: Vec<usize>,
+    environment: BTreeMap<String, String>,
+    nccl: Option<crate::nccl::Version>,
+}
+
+impl Asked {
+    /// For the ranks, variables and versions of a context.
+    pub fn of(context: &Context<'_>, partition: Partition) -> Asked {
+        Asked {
+            strategy: "",
+            kind: Kind::AllReduce,
+            bytes: 0,
+            stage: 0,
+            partition,
+            members: context.members.clone(),
+            environment: context.environment.clone(),
+            nccl: context.nccl,
+        }
+    }
+
+    /// A stage's collective under a strategy.
+    #[must_use]
+    pub fn with(&self, strategy: &Strategy, kind: Kind, bytes: u64, stage: u32) -> Asked {
+        Asked { strategy: strategy.id, kind, bytes, stage, ..self.clone() }
+    }
+}
 
 /// For one machine with its numbers; make new ones for another.
 pub struct Prices {
@@ -53,23 +85,15 @@ impl Prices {
         Prices { roads, asked: BTreeMap::new(), priced: BTreeMap::new(), steps: 0 }
     }
 
-    /// A collective under a strategy, lowered and priced once.
+    /// A collective, lowered and priced once; `lower` is what `asked` says.
     ///
     /// # Errors
     /// What lowering and pricing can meet.
-    pub fn of(
-        &mut self,
-        machine: &Machine,
-        context: &Context<'_>,
-        strategy: &'static Strategy,
-        logical: Logical,
-        bytes: u64,
-    ) -> Result<Priced> {
-        let asked = (strategy.id, logical, bytes, context.members.clone(), context.environment.clone(), context.nccl);
+    pub fn of(&mut self, machine: &Machine, asked: Asked, lower: impl FnOnce() -> Result<Lowering>) -> Result<Priced> {
         if let Some(known) = self.asked.get(&asked) {
             return Ok(known.clone());
         }
-        let lowering = (strategy.lower)(context, strategy, logical, bytes)?;
+        let lowering = lower()?;
         let mut hasher = DefaultHasher::new();
         lowering.hash(&mut hasher);
         let hash = hasher.finish();

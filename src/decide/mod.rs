@@ -4,6 +4,7 @@
 //! the observations allow, [`evidence`] how much a forecast rests on, [`sweep`]
 //! simulates many cases, [`optimize`] finds the best of many with few.
 
+pub mod allreduce;
 pub mod evidence;
 pub mod finding;
 pub mod optimize;

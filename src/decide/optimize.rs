@@ -16,6 +16,8 @@ use crate::case::Policy;
 use crate::case::Prices;
 use crate::case::Question;
 use crate::case::answer_at;
+use crate::case::prices::Asked;
+use crate::case::prices::Priced;
 use crate::case::roads::Roads;
 use crate::error::Fault;
 use crate::error::Result;
@@ -23,6 +25,7 @@ use crate::machine::Machine;
 use crate::model::Model;
 use crate::model::Phase;
 use crate::model::Workload;
+use crate::plan::Kind;
 use crate::plan::Partition;
 use crate::plan::Plan;
 use crate::strategy::Context;
@@ -182,7 +185,7 @@ impl<'a> Search<'a> {
     }
 
     fn context(&self, partition: Partition, channels: u32) -> Context<'a> {
-        let mut context = Context::new(self.request.machine, partition.tp as usize);
+        let mut context = Context::new(self.request.machine, partition.ranks() as usize);
         context.environment.clone_from(&self.request.environment);
         context.searches = self.searches.clone();
         if channels > 0 {
@@ -191,6 +194,12 @@ impl<'a> Search<'a> {
             }
         }
         context
+    }
+
+    /// An all-reduce of all ranks.
+    fn price(&mut self, context: &Context<'_>, strategy: &'static Strategy, partition: Partition, bytes: u64) -> Result<Priced> {
+        let asked = Asked::of(context, partition).with(strategy, Kind::AllReduce, bytes, 0);
+        self.prices.of(self.request.machine, asked, || (strategy.lower)(context, strategy, Logical::AllReduce, bytes))
     }
 
     fn refuse(&mut self, reason: &str, count: usize) {
@@ -236,7 +245,7 @@ impl<'a> Search<'a> {
         for &strategy in &self.request.strategies {
             for &channels in &self.request.channels {
                 let context = self.context(shape.partition, channels);
-                if (strategy.partition)(shape.partition.tp) != Partition::tensor(shape.partition.tp) {
+                if !splits_so(strategy, shape.partition) {
                     self.refuse("the strategy splits the model in its own way", 1);
                     continue;
                 }
@@ -245,11 +254,12 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 let candidate = Candidate { drafts: shape.drafts, partition: shape.partition, strategy, channels };
-                if all {
-                    found.push((0.0, candidate));
+                if all || shape.partition.pp > 1 || shape.partition.ep > 1 {
+                    // Other collectives count as well: the promise is that of the floor.
+                    found.push((shape.bound, candidate));
                     continue;
                 }
-                let priced = match self.prices.of(self.request.machine, &context, strategy, Logical::AllReduce, shape.bytes) {
+                let priced = match self.price(&context, strategy, shape.partition, shape.bytes) {
                     Ok(priced) => priced,
                     Err(fault) => {
                         self.refuse(&fault.message, 1);
@@ -298,11 +308,10 @@ impl<'a> Search<'a> {
         for &strategy in &self.request.strategies {
             for &channels in &self.request.channels {
                 let context = self.context(partition, channels);
-                let own_split = (strategy.partition)(partition.tp) != Partition::tensor(partition.tp);
-                if bytes == 0 || own_split || strategy.executor == Executor::ModelledOnly || strategy.refusal(&context).is_some() {
+                if bytes == 0 || partition.pp > 1 || !splits_so(strategy, partition) || strategy.executor == Executor::ModelledOnly || strategy.refusal(&context).is_some() {
                     continue;
                 }
-                let Ok(priced) = self.prices.of(self.request.machine, &context, strategy, Logical::AllReduce, bytes) else { continue };
+                let Ok(priced) = self.price(&context, strategy, partition, bytes) else { continue };
                 let Some(alone) = priced.probe.borrow_mut().alone() else { continue };
                 self.singles += 1;
                 if best.is_none_or(|(time, _, _)| Time(alone) < time) {
@@ -312,6 +321,12 @@ impl<'a> Search<'a> {
         }
         Ok(best.map(|(time, strategy, channels)| (bytes, strategy, channels, time)))
     }
+}
+
+/// Whether a strategy runs under a split: most leave it open, some bring their own.
+fn splits_so(strategy: &Strategy, partition: Partition) -> bool {
+    let own = (strategy.partition)(partition.ranks());
+    own == Partition::tensor(partition.ranks()) || own == partition
 }
 
 /// How many all-reduces a plan's layers have, and of how many bytes.

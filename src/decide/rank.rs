@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use crate::case::Answer;
+use crate::case::ExpertLoad;
 use crate::case::LaunchMode;
 use crate::case::Policy;
+use crate::case::Prices;
 use crate::case::Question;
 use crate::case::answer;
+use crate::case::answer_at;
 use crate::case::chain;
+use crate::case::roads::Roads;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::plan::Plan;
@@ -47,6 +51,8 @@ pub struct Row {
     pub strategy: &'static Strategy,
     /// What its forecast rests on.
     pub evidence: Evidence,
+    /// What software leaves it aside on this machine without an error, and how to see it.
+    pub notes: Vec<String>,
     /// The forecast, or the reason why it cannot run.
     pub outcome: std::result::Result<Forecast, String>,
 }
@@ -76,6 +82,8 @@ pub struct Forecast {
     pub saving_ms: f64,
     /// Change of a prefill chunk's time, percent.
     pub prefill_change_pct: f64,
+    /// What the experts cost where whole ones are dealt to ranks.
+    pub experts: Option<ExpertLoad>,
     /// Tokens per second if every pass yields one token a sequence.
     pub tokens_per_s: f64,
 }
@@ -84,6 +92,8 @@ pub struct Forecast {
 pub struct Ranking {
     /// In order.
     pub rows: Vec<Row>,
+    /// What savings are counted against.
+    pub baseline_id: &'static str,
     /// The baseline's own forecast.
     pub baseline: Forecast,
     /// The plan that was simulated.
@@ -105,11 +115,11 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     if !wanted.iter().any(|strategy| strategy.id == request.baseline.id) {
         wanted.push(request.baseline);
     }
-    let evaluated: Vec<(Row, Option<Lowering>)> =
+    let evaluated: Vec<(Row, Option<Chunk>)> =
         wanted.par_iter().map(|&strategy| evaluate(request, &prefill, strategy)).collect::<Result<_>>()?;
-    let (rows, lowered): (Vec<Row>, Vec<Option<Lowering>>) = evaluated.into_iter().unzip();
-    let chunks = prefill.communication(request, &lowered)?;
-    let evaluated: Vec<(Row, Option<Time>)> = rows.into_iter().zip(chunks).collect();
+    let (rows, chunks): (Vec<Row>, Vec<Option<Chunk>>) = evaluated.into_iter().unzip();
+    let times = prefill.under(request, &chunks)?;
+    let evaluated: Vec<(Row, Option<Time>)> = rows.into_iter().zip(times).collect();
     let base = evaluated.iter().find(|(row, _)| row.strategy.id == request.baseline.id);
     let Some((Row { outcome: Ok(base), .. }, Some(base_prefill))) = base else {
         let reason = base.and_then(|(row, _)| row.outcome.as_ref().err()).cloned().unwrap_or_default();
@@ -122,7 +132,7 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
         .map(|(mut row, chunk)| {
             if let (Ok(forecast), Some(chunk)) = (&mut row.outcome, chunk) {
                 forecast.saving_ms = base.pass.ms() - forecast.pass.ms();
-                forecast.prefill_change_pct = (chunk.ms() - base_prefill.ms()) / prefill.pass_with(base_prefill).ms() * 100.0;
+                forecast.prefill_change_pct = (chunk.ms() / base_prefill.ms() - 1.0) * 100.0;
             }
             row
         })
@@ -131,30 +141,45 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
         Ok(forecast) => (0, forecast.pass, row.strategy.id),
         Err(_) => (1, Time::ZERO, row.strategy.id),
     });
-    Ok(Ranking { rows, baseline: base, plan, prefill_bytes: prefill.bytes })
+    Ok(Ranking { rows, baseline_id: request.baseline.id, baseline: base, plan, prefill_bytes: prefill.bytes })
 }
 
-/// Forecast of one strategy and how it lowers a prefill chunk's all-reduce.
-fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy) -> Result<(Row, Option<Lowering>)> {
+/// What is known of a prefill chunk under a strategy.
+enum Chunk {
+    /// Split as asked: how it lowers the all-reduce. Its compute is that of the others.
+    AsAsked(Lowering),
+    /// Split in its own way: its time.
+    Whole(Time),
+}
+
+/// Forecast of one strategy, and its prefill chunk.
+fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy) -> Result<(Row, Option<Chunk>)> {
     let question = &request.question;
     let machine = question.machine;
-    let mut context = Context::new(machine, question.partition.tp as usize);
+    let mut context = Context::new(machine, question.partition.ranks() as usize);
     context.environment.clone_from(&request.environment);
     context.searches = request.searches.clone();
     let evidence = machine.gpu_kind(0).map_or(Evidence::Assumed, |kind| Evidence::of(strategy, kind));
+    let row = |outcome| Row { strategy, evidence, notes: strategy.notes(&context), outcome };
     if let Some(reason) = strategy.refusal(&context) {
-        return Ok((Row { strategy, evidence, outcome: Err(reason) }, None));
+        return Ok((row(Err(reason)), None));
     }
-    if (strategy.partition)(question.partition.tp) != crate::plan::Partition::tensor(question.partition.tp) {
-        let reason = "it splits the model in another way, which passes do not simulate yet".to_owned();
-        return Ok((Row { strategy, evidence, outcome: Err(reason) }, None));
-    }
+    let split = question.under(strategy);
+    let as_asked = split.partition == question.partition;
     // The graph inside a plan is not made to be shared by threads; building it costs microseconds.
-    let plan = question.plan()?;
-    let answer = answer(question, &plan, &Policy::single(strategy), &context, Options::default())?;
+    let plan = match split.plan() {
+        Err(fault) if !as_asked => return Ok((row(Err(fault.message.clone())), None)),
+        plan => plan?,
+    };
+    let mut prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
+    let answer = answer_at(&split, &plan, &Policy::single(strategy), &context, &mut prices)?;
     let forecast = forecast(&answer, question, communication_margin_ms(&answer, machine, strategy));
-    let chunk = prefill.lowering(&context, strategy)?;
-    Ok((Row { strategy, evidence, outcome: Ok(forecast) }, Some(chunk)))
+    let chunk = if as_asked {
+        Chunk::AsAsked(prefill.lowering(&context, strategy)?)
+    } else {
+        Chunk::Whole(whole_prefill(&split, &context, strategy, &mut prices)?)
+    };
+    Ok((row(Ok(forecast)), Some(chunk)))
 }
 
 fn forecast(answer: &Answer, question: &Question<'_>, margin_ms: f64) -> Forecast {
@@ -171,6 +196,7 @@ fn forecast(answer: &Answer, question: &Question<'_>, margin_ms: f64) -> Forecas
         margin_ms,
         saving_ms: 0.0,
         prefill_change_pct: 0.0,
+        experts: answer.expert_load(),
         tokens_per_s: per_s,
     }
 }
@@ -184,20 +210,10 @@ struct Prefill {
 
 impl Prefill {
     fn of(question: &Question<'_>, searches: &Searches) -> Result<Prefill> {
-        let mut workload = question.workload;
-        workload.phase = crate::model::Phase::Prefill;
-        workload.batch = 1;
-        workload.tokens = PREFILL_TOKENS;
-        let asked = Question {
-            workload,
-            launch: LaunchMode::Graph,
-            machine: question.machine,
-            model: question.model,
-            partition: question.partition,
-        };
+        let asked = chunk_of(question);
         let plan = asked.plan()?;
         let free = Strategy::find("free-communication")?;
-        let mut context = Context::new(question.machine, question.partition.tp as usize);
+        let mut context = Context::new(question.machine, question.partition.ranks() as usize);
         context.searches = searches.clone();
         let answer = answer(&asked, &plan, &Policy::single(free), &context, Options::default())?;
         let layers = |role: crate::plan::Role| role.is_layer_allreduce();
@@ -214,33 +230,48 @@ impl Prefill {
         (strategy.lower)(context, strategy, Logical::AllReduce, self.bytes)
     }
 
-    /// All of the chunk's all-reduces under each strategy that can run; equal schedules are simulated once.
-    fn communication(&self, request: &Request<'_>, lowered: &[Option<Lowering>]) -> Result<Vec<Option<Time>>> {
+    /// The chunk under each strategy that can run: its compute and all of its
+    /// all-reduces. Equal schedules are simulated once.
+    fn under(&self, request: &Request<'_>, chunks: &[Option<Chunk>]) -> Result<Vec<Option<Time>>> {
         let machine = request.question.machine;
         let mut distinct: Vec<&Lowering> = Vec::new();
-        let places: Vec<Option<usize>> = (lowered.iter())
-            .map(|lowering| {
-                let lowering = lowering.as_ref()?;
-                Some(distinct.iter().position(|known| *known == lowering).unwrap_or_else(|| {
-                    distinct.push(lowering);
-                    distinct.len() - 1
-                }))
-            })
-            .collect();
+        for chunk in chunks {
+            if let Some(Chunk::AsAsked(lowering)) = chunk
+                && !distinct.contains(&lowering)
+            {
+                distinct.push(lowering);
+            }
+        }
         let times: Vec<Time> = (distinct.par_iter())
             .map(|lowering| {
                 if lowering.schedule.blocks.is_empty() {
-                    return Ok(Time::ZERO);
+                    return Ok(self.compute);
                 }
                 let routes = request.searches.routes(machine);
                 let outcome = chain::run_over(machine, routes, lowering, (chain::ChainLaunch::Graph, 1), Options::default())?;
-                Ok(Time(outcome.critical().time).times(self.count))
+                Ok(self.compute + Time(outcome.critical().time).times(self.count))
             })
             .collect::<Result<_>>()?;
-        Ok(places.into_iter().map(|place| place.map(|place| times[place])).collect())
+        let time = |chunk: &Chunk| match chunk {
+            Chunk::Whole(time) => Some(*time),
+            Chunk::AsAsked(lowering) => distinct.iter().position(|known| *known == lowering).map(|place| times[place]),
+        };
+        Ok(chunks.iter().map(|chunk| chunk.as_ref().and_then(time)).collect())
     }
+}
 
-    fn pass_with(&self, communication: Time) -> Time {
-        self.compute + communication
-    }
+/// The question of a prefill chunk.
+fn chunk_of<'a>(question: &Question<'a>) -> Question<'a> {
+    let mut workload = question.workload;
+    workload.phase = crate::model::Phase::Prefill;
+    workload.batch = 1;
+    workload.tokens = PREFILL_TOKENS;
+    Question { workload, launch: LaunchMode::Graph, ..*question }
+}
+
+/// A chunk under a strategy that splits the model in its own way: nothing of it
+/// is shared with the others, so it is simulated whole.
+fn whole_prefill(split: &Question<'_>, context: &Context<'_>, strategy: &'static Strategy, prices: &mut Prices) -> Result<Time> {
+    let asked = chunk_of(split);
+    Ok(answer_at(&asked, &asked.plan()?, &Policy::single(strategy), context, prices)?.pass)
 }

@@ -209,7 +209,7 @@ impl Space {
         let partition = (strategy.partition)(setting.tp);
         let workload = setting.workload();
         workload.check().map_err(words)?;
-        let mut context = Context::new(machine, setting.tp as usize);
+        let mut context = Context::new(machine, partition.ranks() as usize);
         context.environment.clone_from(&setting.environment);
         context.searches = searches.clone();
         if let Some(reason) = strategy.refusal(&context) {
