@@ -17,12 +17,14 @@ pub mod allreduce;
 pub mod arguments;
 pub mod explain;
 pub mod lists;
+pub mod optimize;
 pub mod output;
 pub mod plan;
 pub mod question;
 pub mod rank;
 pub mod session;
 pub mod simulate;
+pub mod sweep;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -67,6 +69,8 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Sweep(sweep::Arguments),
+    Optimize(optimize::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -81,6 +85,8 @@ impl Command {
             Command::Plan(arguments) => arguments.output(),
             Command::Allreduce(arguments) => &arguments.output,
             Command::Validate(arguments) => &arguments.output,
+            Command::Sweep(arguments) => &arguments.report,
+            Command::Optimize(arguments) => &arguments.output,
             Command::Machines(arguments) => &arguments.output,
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
@@ -95,6 +101,8 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Sweep(arguments) => sweep::run(arguments, session),
+            Command::Optimize(arguments) => optimize::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),
