@@ -2,9 +2,9 @@
 //!
 //! A command is a struct `Arguments` (what was typed) and a function
 //! `run(&Arguments, &Session) -> Result<Report>`, which can be tested without a
-//! process, and one row in [`Command`]. It prints nothing: [`main`] writes the
-//! report to stdout or a file, notes and faults to stderr, and chooses the exit
-//! code.
+//! process, and one row in [`Command`]. It prints nothing (but for `import`,
+//! which streams): [`main`] writes the report to stdout or a file, notes and
+//! faults to stderr, and chooses the exit code.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -16,9 +16,12 @@
 pub mod allreduce;
 pub mod arguments;
 pub mod explain;
+pub mod export;
+pub mod import;
 pub mod lists;
 pub mod output;
 pub mod plan;
+pub mod policy;
 pub mod question;
 pub mod rank;
 pub mod session;
@@ -31,6 +34,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::Subcommand;
 
+use crate::cli::output::Format;
 use crate::cli::output::Output;
 use crate::cli::session::ColorChoice;
 use crate::cli::session::Session;
@@ -59,6 +63,9 @@ struct Cli {
     color: ColorChoice,
 }
 
+/// Where commands report that write their results themselves.
+static STDOUT: Output = Output { format: Format::Table, output: None };
+
 /// Every command, in the order of `--help`.
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -67,6 +74,8 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -81,6 +90,7 @@ impl Command {
             Command::Plan(arguments) => arguments.output(),
             Command::Allreduce(arguments) => &arguments.output,
             Command::Validate(arguments) => &arguments.output,
+            Command::Import(_) | Command::Export(_) => &STDOUT,
             Command::Machines(arguments) => &arguments.output,
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
@@ -95,6 +105,8 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Import(arguments) => import::run(arguments, session),
+            Command::Export(arguments) => export::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

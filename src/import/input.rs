@@ -39,11 +39,14 @@ pub struct Input {
 }
 
 impl Input {
-    /// Opens a file.
+    /// Opens a file; `-` is standard input.
     ///
     /// # Errors
     /// `io`, `gzip`, `not-utf8`.
     pub fn open(path: &Path) -> Result<Input> {
+        if path == Path::new("-") {
+            return Input::new("standard input", Box::new(std::io::stdin()));
+        }
         let file = File::open(path).map_err(|e| Fault::io("open", path, &e))?;
         Input::new(&path.display().to_string(), Box::new(file))
     }
