@@ -50,6 +50,10 @@ pub struct Arguments {
     /// The kind of all GPUs, where no file names it: rtx-pro-6000, rtx-5090, h100-pcie, …
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
+    /// The processors, where no file names them: amd-zen2 to amd-zen5, intel-skylake, intel-ice-lake,
+    /// intel-sapphire-rapids, intel-emerald-rapids, intel-granite-rapids
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<String>,
     /// Only this pass of a trace, from 0
     #[arg(long, value_name = "N")]
     pass: Option<u32>,
@@ -167,7 +171,7 @@ fn conclude(arguments: &Arguments, product: Product, all: &[Product], session: &
 fn wish(arguments: &Arguments, product: Product) -> Wish {
     let stem = arguments.output.as_ref().filter(|_| product == Product::Machine).and_then(|path| path.file_stem());
     let id = arguments.id.clone().or_else(|| stem.map(|stem| stem.to_string_lossy().into_owned()));
-    Wish { id: id.unwrap_or_default(), gpu: arguments.gpu.clone() }
+    Wish { id: id.unwrap_or_default(), gpu: arguments.gpu.clone(), cpu: arguments.cpu.clone() }
 }
 
 fn check_pass(arguments: &Arguments, product: Product, outcome: &Outcome) -> Result<()> {

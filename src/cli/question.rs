@@ -131,6 +131,13 @@ impl Loaded {
         Question { machine: &self.machine, model: &self.model, workload: self.workload, partition: self.partition, launch: self.launch }
     }
 
+    /// What was defaulted when the machine was imported.
+    pub fn assumptions(&self) -> Vec<String> {
+        let notes = &self.machine.notes;
+        let imported = notes.iter().any(|note| note.starts_with("Imported:"));
+        notes.iter().filter(|note| imported && note.contains("ASSUMED")).cloned().collect()
+    }
+
     /// One line that names the question.
     pub fn headline(&self) -> String {
         let launch = if self.launch == LaunchMode::Graph { "in one CUDA graph" } else { "launched from the host" };

@@ -5,6 +5,7 @@
 //! They know no model, plan or strategy.
 
 pub mod aiconfigurator;
+pub mod assumed;
 pub mod cabling;
 pub mod crossover;
 pub mod decimal;
@@ -12,6 +13,7 @@ pub mod detect;
 pub mod events;
 pub mod export;
 pub mod facts;
+pub mod facts_order;
 pub mod facts_toml;
 pub mod host_settings;
 pub mod input;
@@ -34,6 +36,8 @@ pub mod nvbandwidth;
 pub mod outcome;
 pub mod p2p_test;
 pub mod p2pmark;
+pub mod pci_tree;
+pub mod processor;
 pub mod product;
 pub mod rates;
 pub mod rccl_tests;

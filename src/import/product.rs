@@ -116,7 +116,7 @@ mod tests {
             trace.finish();
         }
         let mut out = Vec::new();
-        write(&outcome, product, &Wish { id: "box".into(), gpu: None }, None, &mut out)?;
+        write(&outcome, product, &Wish { id: "box".into(), gpu: None, ..Wish::default() }, None, &mut out)?;
         Ok(String::from_utf8(out).expect("UTF-8"))
     }
 
