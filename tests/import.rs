@@ -79,7 +79,7 @@ fn a_measured_matrix_gives_its_rates_back() {
             .collect::<String>();
     let mut outcome = read_bytes("topo.txt", labels.as_bytes(), None).expect("labels");
     outcome.merge(read_bytes("p2p.txt", P2P.as_bytes(), None).expect("matrices"));
-    let machine = machine::machine(&outcome.facts, &Wish { id: "six".into(), gpu: None }).expect("a machine");
+    let machine = machine::machine(&outcome.facts, &Wish { id: "six".into(), gpu: None, ..Wish::default() }).expect("a machine");
     assert_eq!(machine.sockets().count(), 2);
     assert_eq!((machine.gpu_kind(0).map(|k| k.sms), machine.gpu_kind(5).map(|k| k.sms)), (Some(188), Some(170)));
     let measured = outcome.facts.bandwidth.iter().find(|m| !m.bidirectional).expect("one way");
@@ -110,14 +110,14 @@ fn a_topology_dump_and_bridges_give_the_same_tree() {
           <pci busid="0000:81:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="8"><gpu dev="2" sm="90" rank="2" gdr="1"/></pci>
         </cpu></system>"#;
     let facts = read_bytes("topo.xml", xml.as_bytes(), None).expect("reads").facts;
-    let machine = machine::machine(&facts, &Wish { id: String::new(), gpu: Some("h100-pcie".into()) }).expect("a machine");
+    let machine = machine::machine(&facts, &Wish { id: String::new(), gpu: Some("h100-pcie".into()), ..Wish::default() }).expect("a machine");
     let label = |a, b| machine.smi_label(a, b).expect("a way");
     assert_eq!((label(0, 1).as_str(), label(0, 2).as_str()), ("PIX", "SYS"));
     // 16 GT/s × 8 lanes: a quarter of 56.46 GB/s.
     let hop = machine.route(Endpoint::Gpu(2), Endpoint::Host(1)).expect("a way").hops[0];
     let rate = machine.link_rate(hop.0, hop.1, lanecast::machine::route::Access::Write).gbps();
     assert!((rate - 14.11).abs() < 0.02, "{rate}");
-    assert!(machine::machine(&facts, &Wish { id: String::new(), gpu: Some("no-such".into()) }).is_err());
+    assert!(machine::machine(&facts, &Wish { id: String::new(), gpu: Some("no-such".into()), ..Wish::default() }).is_err());
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn nvlink_labels_become_nvlinks() {
     assert_eq!(machine.smi_label(0, 1).as_deref(), Some("NV4"));
     let table = "\tGPU0\tGPU1\tGPU2\tGPU3\nGPU0\tX\tNV18\tNV18\tNV18\nGPU1\tNV18\tX\tNV18\tNV18\nGPU2\tNV18\tNV18\tX\tNV18\nGPU3\tNV18\tNV18\tNV18\tX\n";
     let facts = read_bytes("topo.txt", table.as_bytes(), None).expect("reads").facts;
-    let machine = machine::machine(&facts, &Wish { id: String::new(), gpu: Some("h200".into()) }).expect("a machine");
+    let machine = machine::machine(&facts, &Wish { id: String::new(), gpu: Some("h200".into()), ..Wish::default() }).expect("a machine");
     assert!(machine.nodes.iter().any(|n| n.id == "nvswitch"));
     assert_eq!(machine.smi_label(0, 3).as_deref(), Some("NV18"));
 }

@@ -66,9 +66,10 @@ impl Engine {
         let flags = |flags| Some(Own { flags, environment: &[] });
         match (self, strategy.id) {
             (Engine::Sglang, "nccl-symmetric") => flags(&["--disable-custom-all-reduce", "--enable-symm-mem"]),
-            (Engine::Vllm, "nccl-symmetric") => {
-                Some(Own { flags: &["--disable-custom-all-reduce"], environment: &[("VLLM_USE_NCCL_SYMM_MEM", "1"), ("NCCL_CUMEM_ENABLE", "1")] })
-            }
+            (Engine::Vllm, "nccl-symmetric") => Some(Own {
+                flags: &["--disable-custom-all-reduce"],
+                environment: &[("VLLM_USE_NCCL_SYMM_MEM", "1"), ("NCCL_CUMEM_ENABLE", "1")],
+            }),
             // Else the engine's own kernel takes the small sizes wherever it thinks it can.
             (_, _) if strategy.executor == Executor::Nccl => flags(&["--disable-custom-all-reduce"]),
             (Engine::Sglang, "flashinfer-fused") => flags(&["--enable-flashinfer-allreduce-fusion"]),

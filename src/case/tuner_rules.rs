@@ -54,7 +54,8 @@ pub fn rules(policy: &Policy, context: &Context<'_>) -> Result<(Vec<TunerRule>, 
 
 /// What else the strategy sets: rules know nothing of it.
 fn unsaid(strategy: &Strategy) -> Option<String> {
-    let other: Vec<String> = strategy.environment.iter().filter(|(name, _)| !BY_RULE.contains(name)).map(|(n, v)| format!("{n}={v}")).collect();
+    let other: Vec<String> =
+        strategy.environment.iter().filter(|(name, _)| !BY_RULE.contains(name)).map(|(n, v)| format!("{n}={v}")).collect();
     let ll128 = strategy.environment.iter().any(|(name, value)| *name == "NCCL_PROTO" && value.contains("LL128"));
     let mut words = Vec::new();
     if !other.is_empty() {

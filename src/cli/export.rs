@@ -185,7 +185,9 @@ fn graph(policy: &Policy, context: &Context<'_>, session: &Session) -> Result<St
         return Err(Fault::new("policy-unsayable", "NCCL has one graph for all sizes").help("give one --strategy"));
     };
     if strategy.executor != Executor::Nccl {
-        return Err(Fault::new("policy-without-nccl", format!("{} is not carried out by NCCL", strategy.id)).help("give a strategy called nccl-…"));
+        return Err(
+            Fault::new("policy-without-nccl", format!("{} is not carried out by NCCL", strategy.id)).help("give a strategy called nccl-…")
+        );
     }
     let communicator = tuner_rules::communicator(context, strategy)?;
     communicator.warnings.iter().for_each(|warning| session.warn(&format!("NCCL would say: {warning}")));

@@ -53,7 +53,8 @@ mod tests {
 
     #[test]
     fn sizes_ascend_and_the_last_takes_the_rest() {
-        let policy = "64K:nccl-ring-ll, 1M:one-shot-push,nccl-default".parse::<PolicyArgument>().expect("a policy").policy().expect("known");
+        let policy =
+            "64K:nccl-ring-ll, 1M:one-shot-push,nccl-default".parse::<PolicyArgument>().expect("a policy").policy().expect("known");
         let of = |bytes| policy.of(bytes).expect("a row").id;
         assert_eq!((of(65_536), of(65_537), of(1 << 30)), ("nccl-ring-ll", "one-shot-push", "nccl-default"));
         for wrong in ["", "64K:nccl-ring-ll", "1M:a,64K:b,c", "a,b", "64K:,a", "x:a,b", ":a"] {

@@ -56,9 +56,8 @@ fn processors(facts: &Facts, tree: &Cabling) -> Option<String> {
         ));
     }
     let vague = told.iter().flatten().any(|c| matches!(c.vendor, CpuVendor::Amd | CpuVendor::Intel) && c.model == 0);
-    (vague && tree.sockets.len() > 1).then(|| {
-        "The processors' generation is not known: NCCL's oldest class of the maker is ASSUMED (say --cpu amd-zen5, …).".to_owned()
-    })
+    (vague && tree.sockets.len() > 1)
+        .then(|| "The processors' generation is not known: NCCL's oldest class of the maker is ASSUMED (say --cpu amd-zen5, …).".to_owned())
 }
 
 #[cfg(test)]

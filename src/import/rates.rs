@@ -145,7 +145,8 @@ impl Rates {
             None => Quantity::between(0.9 * best, best, 1.05 * best, "assumed: as fast as a GPU's link"),
         };
         if !tree.switches.is_empty() && uplink.source.starts_with("assumed") {
-            self.notes.push("Uplinks of switches are ASSUMED to be as fast as a GPU's link: no measured pair shows their limit.".to_owned());
+            self.notes
+                .push("Uplinks of switches are ASSUMED to be as fast as a GPU's link: no measured pair shows their limit.".to_owned());
         }
         let fabric = match matrix.and_then(|m| slower(m, self, across)) {
             Some((low, median, _, title)) => {
@@ -169,9 +170,8 @@ impl Rates {
             Class::new("socket-fabric", none, fabric, (40.0, 80.0, 115.0, "of other machines: two EPYC 9005")),
         ));
         if tree.sockets.len() > 1 {
-            self.notes.push(
-                "What several flows across sockets get together is ASSUMED: one flow at a time was measured, or none.".to_owned(),
-            );
+            self.notes
+                .push("What several flows across sockets get together is ASSUMED: one flow at a time was measured, or none.".to_owned());
         }
     }
 

@@ -41,8 +41,8 @@ pub fn write_file_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<
     part_name.push(format!(".{}.part", std::process::id()));
     let part = real.with_file_name(part_name);
     let file = fs::File::create(&part).map_err(|error| Fault::io("write", path, &error))?;
-    let done = fill_and_flush(file, path, fill)
-        .and_then(|file| complete(&file, &part, &real).map_err(|error| Fault::io("write", path, &error)));
+    let done =
+        fill_and_flush(file, path, fill).and_then(|file| complete(&file, &part, &real).map_err(|error| Fault::io("write", path, &error)));
     if done.is_err() {
         // The first error is the one to tell.
         let _ = fs::remove_file(&part);
