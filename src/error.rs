@@ -44,7 +44,7 @@ impl Fault {
     /// Adds what to do about it.
     #[must_use]
     pub fn help(mut self: Box<Fault>, help: impl Into<String>) -> Box<Fault> {
-        self.help = Some(help.into());
+        self.help = Some(shown(&help.into()));
         self
     }
 

@@ -7,7 +7,9 @@ use lanecast::import::machine;
 use lanecast::import::machine::Wish;
 use lanecast::import::read_bytes;
 use lanecast::machine::Machine;
+use lanecast::machine::Medium;
 use lanecast::machine::route::Endpoint;
+use lanecast::nccl;
 
 const LABELS: &str = include_str!("fixtures/machines/topo-matrices.txt");
 const P2P: &str = include_str!("fixtures/import/p2p-6-gpus.txt");
@@ -22,13 +24,22 @@ fn tables() -> Vec<(String, String)> {
             (None, None) => {}
         }
     }
-    let table = |rows: &[&str]| {
+    let table = |rows: &[String]| {
         let header: String = (0..rows.len()).map(|i| format!("\tGPU{i}")).collect();
         let body: String = rows.iter().enumerate().map(|(i, r)| format!("GPU{i}\t{}\n", r.replace(' ', "\t"))).collect();
         format!("{header}\tCPU Affinity\tNUMA Affinity\n{body}")
     };
-    // [G] is written in blocks of four GPUs.
-    found.iter().filter(|(name, _)| !name.starts_with('G')).map(|(name, rows)| (name.clone(), table(rows))).collect()
+    let table_of = |rows: &[&str]| table(&rows.iter().map(|row| (*row).to_owned()).collect::<Vec<_>>());
+    found.iter().map(|(name, rows)| (name.clone(), if name.starts_with('G') { table(&blocks(rows)) } else { table_of(rows) })).collect()
+}
+
+/// [G] is written in blocks of four GPUs below one switch: `SW1 PIX NODE …` becomes four rows.
+fn blocks(rows: &[&str]) -> Vec<String> {
+    let row = |gpu: usize| {
+        let cells: Vec<&str> = rows[gpu / 4].split_whitespace().skip(1).collect();
+        (0..rows.len() * 4).map(|other| if other == gpu { "X" } else { cells[other / 4] }).collect::<Vec<_>>().join(" ")
+    };
+    (0..rows.len() * 4).map(row).collect()
 }
 
 fn labels(machine: &Machine) -> Labels {
@@ -37,10 +48,22 @@ fn labels(machine: &Machine) -> Labels {
     Labels { cells: (0..count).map(|a| (0..count).map(|b| cell(a, b)).collect()).collect() }
 }
 
+/// NCCL's own detection finds the types that the labels show, but that it knows no NODE.
+fn nccl_agrees(machine: &Machine, name: &str) {
+    let devices: Vec<u32> = (0..machine.gpus.len() as u32).collect();
+    let topology = nccl::Topology::new(machine, &devices, nccl::Version::NEWEST_READ, &nccl::Environment::default()).expect(name);
+    let labels = labels(machine);
+    for (a, row) in topology.distances.iter().enumerate() {
+        for (b, distance) in row.iter().enumerate().filter(|(b, _)| *b != a) {
+            assert_eq!(distance.name(), labels.cells[a][b].cell().replace("NODE", "PHB"), "{name}: {a} to {b}");
+        }
+    }
+}
+
 #[test]
 fn labels_of_published_machines_come_back() {
     let tables = tables();
-    assert_eq!(tables.len(), 6);
+    assert_eq!(tables.len(), 7);
     for (name, table) in tables {
         let outcome = read_bytes("topo.txt", table.as_bytes(), None).expect(&name);
         let machine = machine::machine(&outcome.facts, &Wish::default()).expect(&name);
@@ -54,6 +77,7 @@ fn labels_of_published_machines_come_back() {
                 assert_eq!(route.path.to_string(), cell.replace("NODE", "PHB"), "{name}: {a} to {b}");
             }
         }
+        nccl_agrees(&machine, &name);
         let text = machine.to_toml();
         assert_eq!(Machine::from_toml("again.toml", &text).expect("reads back"), machine, "{name}");
     }
@@ -82,6 +106,10 @@ fn a_measured_matrix_gives_its_rates_back() {
     let machine = machine::machine(&outcome.facts, &Wish { id: "six".into(), gpu: None, ..Wish::default() }).expect("a machine");
     assert_eq!(machine.sockets().count(), 2);
     assert_eq!((machine.gpu_kind(0).map(|k| k.sms), machine.gpu_kind(5).map(|k| k.sms)), (Some(188), Some(170)));
+    nccl_agrees(&machine, "six");
+    assert_eq!(self::labels(&machine), outcome.facts.labels.clone().expect("labels"));
+    // 56.57 GB/s is PCIe 5.0 x16, which NCCL's search goes by.
+    assert!(machine.links.iter().filter(|l| l.medium == Medium::Pcie).all(|l| (l.generation, l.width) == (5, 16)));
     let measured = outcome.facts.bandwidth.iter().find(|m| !m.bidirectional).expect("one way");
     let mut worst: f64 = 0.0;
     for a in 0..6 {

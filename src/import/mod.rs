@@ -74,7 +74,7 @@ pub fn read_path(path: &Path, kind: Option<ForeignKind>) -> Result<Outcome> {
         Some(kind) => kind,
         None => detect::detect_kind(input.head(), &input.name)?,
     };
-    if kind == ForeignKind::NsysSqlite {
+    if kind == ForeignKind::NsysSqlite && path != Path::new("-") {
         return sqlite(path);
     }
     read_input(input, kind)
@@ -137,7 +137,7 @@ fn read_input(input: Input, kind: ForeignKind) -> Result<Outcome> {
             Err(Fault::new("import-unknown", format!("{name} is no folder")).help("expected /sys/bus/pci/devices or a copy"))
         }
         ForeignKind::NsysSqlite => {
-            Err(Fault::new("import-nsys", format!("{name}: SQLite is read from a file only")).help("decompress it first"))
+            Err(Fault::new("import-nsys", format!("{name}: SQLite is read from a file only")).help("save it to a file, decompressed"))
         }
     }
 }
