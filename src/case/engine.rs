@@ -97,7 +97,11 @@ pub fn script(engine: Engine, policy: &Policy, context: &Context<'_>, model: &st
     let (mut flags, mut own_variables) = (Vec::new(), Vec::new());
     for (most, strategy) in &policy.rows {
         // Writing to a String cannot fail, here and below.
-        let size = if *most == u64::MAX { "every other size".to_owned() } else { format!("up to {most} B") };
+        let size = match *most {
+            u64::MAX if policy.rows.len() == 1 => "all sizes".to_owned(),
+            u64::MAX => "every other size".to_owned(),
+            most => format!("up to {most} B"),
+        };
         let _ = writeln!(out, "# {size}: {}: {}.", strategy.id, strategy.summary);
         comments(&mut out, strategy, context);
         match engine.own(strategy) {
