@@ -18,7 +18,9 @@ const SECRET: &str = "hf_QxSecret77";
 
 /// A sample with the secret where a tool of that kind writes what surrounds it.
 fn with_secret(kind: ForeignKind, text: &str) -> String {
-    let pairs = format!("\"env\":[\"HF_TOKEN={SECRET}\",\"AWS_KEY={SECRET}\"],\"environment\":{{\"HF_TOKEN\":\"{SECRET}\"}},\"server_info\":{{\"api_key\":\"{SECRET}\"}},\"hostname\":\"{SECRET}\",");
+    let pairs = format!(
+        "\"env\":[\"HF_TOKEN={SECRET}\",\"AWS_KEY={SECRET}\"],\"environment\":{{\"HF_TOKEN\":\"{SECRET}\"}},\"server_info\":{{\"api_key\":\"{SECRET}\"}},\"hostname\":\"{SECRET}\","
+    );
     match kind {
         // Into every object: at the top, in metadata, in results, in events.
         _ if text.starts_with('{') => text.replace("{\"", &format!("{{{pairs}\"")),

@@ -15,6 +15,7 @@ pub mod export;
 pub mod facts;
 pub mod facts_order;
 pub mod facts_toml;
+pub mod gpu_list;
 pub mod host_settings;
 pub mod input;
 pub mod inspector;
@@ -28,6 +29,7 @@ pub mod nccl_facts;
 pub mod nccl_graph;
 pub mod nccl_log;
 pub mod nccl_tests;
+pub mod nccl_tests_runs;
 pub mod nccl_topology;
 pub mod nsys_csv;
 #[cfg(feature = "nsys")]
@@ -122,7 +124,7 @@ fn read_input(input: Input, kind: ForeignKind) -> Result<Outcome> {
         ForeignKind::P2pmark => p2pmark::read(&name, &input.text()?),
         ForeignKind::KernelCmdline => host_settings::read_cmdline(&name, &input.text()?),
         ForeignKind::DriverParams => host_settings::read_params(&name, &input.text()?),
-        ForeignKind::NcclTestsText => nccl_tests::read_text(&name, &input.text()?),
+        ForeignKind::NcclTestsText => nccl_tests_runs::read(&name, &input.text()?),
         ForeignKind::NcclTestsJson => nccl_tests::read_json(&name, &tree(input)?),
         ForeignKind::RcclTestsJson => rccl_tests::read(&name, input.stream()),
         ForeignKind::Inspector => inspector::read(&name, input.stream()),
