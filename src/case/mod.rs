@@ -4,18 +4,22 @@
 //! into the simulator's program, [`groups`] says among
 //! which ranks, [`turns`] lets two halves of a batch take turns; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
-//! constants and cabling into the simulator's integers.
+//! constants and cabling into the simulator's integers; [`tuner_rules`],
+//! [`engine`] and [`exported`] say policy and plan in others' words.
 
 pub mod answer;
 pub mod assemble;
 pub mod chain;
 pub mod groups;
 pub mod prices;
+pub mod engine;
+pub mod exported;
 pub mod pricing;
 pub mod question;
 pub mod records;
 pub mod roads;
 pub mod turns;
+pub mod tuner_rules;
 
 pub use answer::Answer;
 pub use answer::ExpertLoad;

@@ -2,9 +2,9 @@
 //!
 //! A command is a struct `Arguments` (what was typed) and a function
 //! `run(&Arguments, &Session) -> Result<Report>`, which can be tested without a
-//! process, and one row in [`Command`]. It prints nothing: [`main`] writes the
-//! report to stdout or a file, notes and faults to stderr, and chooses the exit
-//! code.
+//! process, and one row in [`Command`]. It prints nothing (but for `import`,
+//! which streams): [`main`] writes the report to stdout or a file, notes and
+//! faults to stderr, and chooses the exit code.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -16,10 +16,13 @@
 pub mod allreduce;
 pub mod arguments;
 pub mod explain;
+pub mod export;
+pub mod import;
 pub mod lists;
 pub mod optimize;
 pub mod output;
 pub mod plan;
+pub mod policy;
 pub mod question;
 pub mod rank;
 pub mod session;
@@ -33,6 +36,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::Subcommand;
 
+use crate::cli::output::Format;
 use crate::cli::output::Output;
 use crate::cli::session::ColorChoice;
 use crate::cli::session::Session;
@@ -61,6 +65,9 @@ struct Cli {
     color: ColorChoice,
 }
 
+/// Where commands report that write their results themselves.
+static STDOUT: Output = Output { format: Format::Table, output: None };
+
 /// Every command, in the order of `--help`.
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -71,6 +78,8 @@ enum Command {
     Validate(validate::Arguments),
     Sweep(sweep::Arguments),
     Optimize(optimize::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -87,6 +96,7 @@ impl Command {
             Command::Validate(arguments) => &arguments.output,
             Command::Sweep(arguments) => &arguments.report,
             Command::Optimize(arguments) => &arguments.output,
+            Command::Import(_) | Command::Export(_) => &STDOUT,
             Command::Machines(arguments) => &arguments.output,
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
@@ -103,6 +113,8 @@ impl Command {
             Command::Validate(arguments) => validate::run(arguments, session),
             Command::Sweep(arguments) => sweep::run(arguments, session),
             Command::Optimize(arguments) => optimize::run(arguments, session),
+            Command::Import(arguments) => import::run(arguments, session),
+            Command::Export(arguments) => export::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

@@ -15,6 +15,8 @@ use crate::decide::variables::Asked;
 use crate::decide::variables::effects;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::render::page::Block;
+use crate::render::page::Section;
 use crate::report::Report;
 use crate::strategy::Strategy;
 
@@ -64,9 +66,15 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     for note in &loaded.model.not_modelled {
         session.detail(&format!("not modelled: {note}"));
     }
+    let mut sections = crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline());
+    let assumptions = loaded.assumptions();
+    if !assumptions.is_empty() {
+        let blocks = vec![Block::List(assumptions)];
+        sections.insert(1.min(sections.len()), Section { heading: format!("What is assumed of {}", loaded.machine.id), blocks });
+    }
     Ok(Report {
         title: "Ways to a faster pass".to_owned(),
-        sections: crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline()),
+        sections,
         rows: crate::report::rank::csv_table(&ranking),
         exact: None,
         json: Some(crate::report::rank::json(&ranking)),
