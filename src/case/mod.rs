@@ -3,18 +3,25 @@
 //! [`question`] is what is asked; [`assemble`] turns plan, strategy and machine
 //! into the simulator's program; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
-//! constants and cabling into the simulator's integers.
+//! constants and cabling into the simulator's integers. [`knobs`] is the one
+//! registry of numbers: every one of a case is read and changed by its path.
 
 pub mod answer;
 pub mod assemble;
 pub mod chain;
+pub mod knobs;
 pub mod pricing;
 pub mod question;
 pub mod records;
 pub mod roads;
+pub mod speculation;
+mod whole;
 
 pub use answer::Answer;
 pub use answer::answer;
+pub use knobs::Case;
+pub use knobs::Knob;
 pub use question::LaunchMode;
 pub use question::Policy;
 pub use question::Question;
+pub use speculation::SpeculationConstants;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clap::Args;
 use clap::ValueEnum;
 
+use crate::case::Case;
 use crate::case::LaunchMode;
-use crate::case::Question;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Machine;
@@ -64,7 +64,7 @@ pub struct QuestionArguments {
     /// How the pass is launched
     #[arg(long, value_enum, default_value = "graph")]
     pub launch: Launch,
-    /// Changes one number of the machine: `--set fabric.host_memory_latency_ns=600`
+    /// Changes one number (`lanecast explain knobs`): `--set fabric.host_memory_latency_ns=600`
     #[arg(long, value_name = "PATH=NUMBER")]
     pub set: Vec<super::arguments::Assignment>,
     /// A variable that is set for NCCL whatever the strategy: `--env NCCL_P2P_LEVEL=SYS`
@@ -72,20 +72,15 @@ pub struct QuestionArguments {
     pub env: Vec<String>,
 }
 
-/// What the arguments name, loaded.
-pub struct Loaded {
-    /// The machine, with `--set` applied.
-    pub machine: Machine,
-    /// The model.
-    pub model: Model,
-    /// The pass.
-    pub workload: Workload,
-    /// How the model is split.
-    pub partition: Partition,
-    /// How the pass is launched.
-    pub launch: LaunchMode,
-    /// `--env`.
-    pub environment: BTreeMap<String, String>,
+/// What the arguments name, loaded, with `--set` applied.
+pub struct Loaded(pub Case);
+
+impl std::ops::Deref for Loaded {
+    type Target = Case;
+
+    fn deref(&self) -> &Case {
+        &self.0
+    }
 }
 
 impl QuestionArguments {
@@ -94,10 +89,6 @@ impl QuestionArguments {
     /// # Errors
     /// Unknown names, bad files, bad numbers.
     pub fn load(&self) -> Result<Loaded> {
-        let mut machine = Machine::load(&self.machine)?;
-        for assignment in &self.set {
-            machine.set(&assignment.name, assignment.value)?;
-        }
         let phase = match self.phase {
             Some(PhaseArgument::Decode) => Phase::Decode,
             Some(PhaseArgument::Verify) => Phase::Verify,
@@ -108,26 +99,21 @@ impl QuestionArguments {
         let mut workload = Workload::new(phase, self.tokens, self.context);
         workload.batch = self.batch;
         workload.check()?;
-        Ok(Loaded {
-            machine,
-            model: Model::load(&self.model)?,
-            workload,
-            partition: Partition::tensor(self.tp),
-            launch: match self.launch {
-                Launch::Graph => LaunchMode::Graph,
-                Launch::Eager => LaunchMode::Eager,
-            },
-            environment: environment(&self.env)?,
-        })
+        let launch = match self.launch {
+            Launch::Graph => LaunchMode::Graph,
+            Launch::Eager => LaunchMode::Eager,
+        };
+        let (machine, model) = (Machine::load(&self.machine)?, Model::load(&self.model)?);
+        let mut case = Case::new(machine, model, workload, Partition::tensor(self.tp), launch);
+        case.environment = environment(&self.env)?;
+        for assignment in &self.set {
+            case.set(&assignment.name, assignment.value)?;
+        }
+        Ok(Loaded(case))
     }
 }
 
 impl Loaded {
-    /// As a question.
-    pub fn question(&self) -> Question<'_> {
-        Question { machine: &self.machine, model: &self.model, workload: self.workload, partition: self.partition, launch: self.launch }
-    }
-
     /// One line that names the question.
     pub fn headline(&self) -> String {
         let launch = if self.launch == LaunchMode::Graph { "in one CUDA graph" } else { "launched from the host" };
