@@ -3,13 +3,15 @@
 //! [`question`] is what is asked; [`assemble`] turns plan, strategy and machine
 //! into the simulator's program; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
-//! constants and cabling into the simulator's integers. [`knobs`] is the one
+//! constants and cabling into the simulator's integers. [`pieces`] splits a pass
+//! into kernels and collectives, to be added up without simulating it whole. [`knobs`] is the one
 //! registry of numbers: every one of a case is read and changed by its path.
 
 pub mod answer;
 pub mod assemble;
 pub mod chain;
 pub mod knobs;
+pub mod pieces;
 pub mod pricing;
 pub mod question;
 pub mod records;

@@ -23,6 +23,7 @@ pub mod question;
 pub mod rank;
 pub mod session;
 pub mod simulate;
+pub mod speculate;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -67,6 +68,7 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Speculate(speculate::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -81,6 +83,7 @@ impl Command {
             Command::Plan(arguments) => arguments.output(),
             Command::Allreduce(arguments) => &arguments.output,
             Command::Validate(arguments) => &arguments.output,
+            Command::Speculate(arguments) => &arguments.output,
             Command::Machines(arguments) => &arguments.output,
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
@@ -95,6 +98,7 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Speculate(arguments) => speculate::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

@@ -6,6 +6,7 @@
 
 pub mod rank;
 pub mod reproduce;
+pub mod speculate;
 
 use crate::render::page::Block;
 use crate::render::page::Page;
