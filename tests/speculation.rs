@@ -1,5 +1,12 @@
 //! Speculation against public before/after pairs: Kimi-K2.6 on eight GPUs with
 //! EAGLE-3 and without, and before and after its verify pass got into a graph.
+//!
+//! The source does not state the cabling. The machine taken is the built-in one
+//! whose all-reduces are nearest to those measured on the same rig (NCCL 24.5 us
+//! at 57,344 B, 39 at 256 KiB, 61 at 512 KiB; a fused kernel 59 us at 172,032 B
+//! and 147 at 458,752 B). One number is fitted, on the plain rows of short
+//! prompts alone: how skewed the experts' popularity is. No row with speculation
+//! is fitted.
 
 use lanecast::case::Case;
 use lanecast::case::LaunchMode;
@@ -51,13 +58,14 @@ fn acceptance() -> ByBatch {
 }
 
 /// Three drafts at these batches under NCCL as it comes.
-fn forecast(context: u64, batches: Vec<u64>, verify_launch: LaunchMode) -> Answer {
-    let (machine, model) = (Machine::load("8x-rtx-pro-6000-server").expect("built in"), Model::load("kimi-k2.5").expect("built in"));
+fn forecast(skew: f64, context: u64, batches: Vec<u64>, verify_launch: LaunchMode) -> Answer {
+    let (machine, model) = (Machine::load("8x-rtx-pro-6000-switchtec3").expect("built in"), Model::load("kimi-k2.5").expect("built in"));
     let draft = Draft::Eagle3(Eagle3::for_model(&model));
     // Prompts of the rows "0" are short: the mean over the first few hundred tokens.
     let mut workload = Workload::verify(4, context + 128);
     workload.cache_dtype = Some(Dtype::Fp8);
-    let case = Case::new(machine, model, workload, Partition::tensor(8), LaunchMode::Graph);
+    let mut case = Case::new(machine, model, workload, Partition::tensor(8), LaunchMode::Graph);
+    case.set("workload.expert_skew", skew).expect("within bounds");
     let baseline = Strategy::find("nccl-default").expect("known");
     let request = Request {
         case: &case,
@@ -77,15 +85,32 @@ fn gain(answer: &Answer, batch: u64) -> f64 {
     answer.of(batch, "nccl-default").next().expect("a cell").gain_pct()
 }
 
+/// The skew, in steps of 0.1, with which the plain rows of short prompts are met best.
+fn fitted_skew(rows: &[Row]) -> f64 {
+    let plain = rows.iter().find(|row| row.config == "v2 plain" && row.context == 0).expect("a row");
+    let batches: Vec<u64> = plain.speeds.iter().map(|speed| speed.0).collect();
+    let loss = |skew: f64| {
+        let answer = forecast(skew, 0, batches.clone(), LaunchMode::Graph);
+        let error =
+            |(batch, speed): &(u64, f64)| libm::log(answer.of(*batch, "nccl-default").next().expect("a cell").plain_tokens_per_s() / speed);
+        plain.speeds.iter().map(|row| error(row) * error(row)).sum::<f64>()
+    };
+    let losses: Vec<(f64, f64)> = (0..=12).map(|step| f64::from(step) / 10.0).map(|skew| (loss(skew), skew)).collect();
+    losses.iter().fold(losses[0], |best, one| if one.0 < best.0 { *one } else { best }).1
+}
+
 /// Every pair of one context and concurrency whose effect exceeds 5 %.
 #[test]
 fn the_sign_of_every_pair_is_right() {
     let rows = field();
+    let skew = fitted_skew(&rows);
+    println!("skew {skew}");
+    assert!((0.5..=1.0).contains(&skew), "{skew}");
     let mut pairs = 0;
     for plain in rows.iter().filter(|row| row.config == "v2 plain") {
         let with = rows.iter().find(|row| row.config == "v2 MTP3" && row.context == plain.context).expect("a pair");
         let batches: Vec<u64> = plain.speeds.iter().map(|speed| speed.0).collect();
-        let answer = forecast(plain.context, batches, LaunchMode::Graph);
+        let answer = forecast(skew, plain.context, batches, LaunchMode::Graph);
         for (before, after) in plain.speeds.iter().zip(&with.speeds) {
             assert_eq!(before.0, after.0);
             let observed = (after.1 / before.1 - 1.0) * 100.0;
@@ -97,7 +122,7 @@ fn the_sign_of_every_pair_is_right() {
             }
         }
     }
-    assert_eq!(pairs, 18, "pairs with an effect");
+    assert_eq!(pairs, 15, "pairs with an effect");
 }
 
 /// Piecewise graphs left the verify pass to the host: 25.3 tokens/s, far below the 71 of plain decoding
@@ -109,7 +134,7 @@ fn a_verify_pass_outside_the_graph_turns_the_sign() {
     let (before, after) = (speed("TRITON_MLA piecewise"), speed("TRITON_MLA full"));
     let plain = rows.iter().find(|row| row.config == "v2 plain" && row.context == 32 << 10).expect("a row").speeds[0].1;
     assert!(before < plain && after > plain, "the observation");
-    let (eager, graph) = (forecast(30 << 10, vec![1], LaunchMode::Eager), forecast(30 << 10, vec![1], LaunchMode::Graph));
+    let (eager, graph) = (forecast(0.0, 30 << 10, vec![1], LaunchMode::Eager), forecast(0.0, 30 << 10, vec![1], LaunchMode::Graph));
     println!("forecast: {:+.1} % outside the graph, {:+.1} % inside", gain(&eager, 1), gain(&graph, 1));
     assert!(gain(&eager, 1) < -EFFECT_PCT && gain(&graph, 1) > EFFECT_PCT, "{} {}", gain(&eager, 1), gain(&graph, 1));
 }
@@ -118,7 +143,7 @@ fn a_verify_pass_outside_the_graph_turns_the_sign() {
 #[test]
 fn the_cycle_lands_near_the_field() {
     for context in [2 << 10, 30 << 10] {
-        let answer = forecast(context, vec![1], LaunchMode::Graph);
+        let answer = forecast(0.0, context, vec![1], LaunchMode::Graph);
         let cycle = answer.of(1, "nccl-default").next().expect("a cell").cycle_ms();
         println!("context {context}: cycle {cycle:.2} ms");
         assert!((cycle / 20.0 - 1.0).abs() < 0.2, "{cycle}");
