@@ -1,7 +1,7 @@
 //! One question (machine, model, workload, policy, knobs) and its answer.
 //!
 //! [`question`] is what is asked; [`assemble`] turns plan, strategy and machine
-//! into the simulator's program; [`answer`] runs it. [`chain`] does the same
+//! into the simulator's program, [`groups`] says among which ranks; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
 //! constants and cabling into the simulator's integers. [`pieces`] splits a pass
 //! into kernels and collectives, to be added up without simulating it whole. [`knobs`] is the one
@@ -10,6 +10,7 @@
 pub mod answer;
 pub mod assemble;
 pub mod chain;
+pub mod groups;
 pub mod knobs;
 pub mod pieces;
 pub mod pricing;
@@ -20,6 +21,7 @@ pub mod speculation;
 mod whole;
 
 pub use answer::Answer;
+pub use answer::ExpertLoad;
 pub use answer::answer;
 pub use knobs::Case;
 pub use knobs::Knob;
