@@ -2,10 +2,12 @@
 //!
 //! [`rank`] orders the strategies for one pass, [`finding`] says in words what
 //! the observations allow, [`evidence`] how much a forecast rests on,
-//! [`speculate`] whether speculative decoding pays.
+//! [`speculate`] whether speculative decoding pays, [`uncertain`] how sure a
+//! ranking is and what would make it surer.
 
 pub mod evidence;
 pub mod finding;
 pub mod rank;
 pub mod speculate;
+pub mod uncertain;
 pub mod variables;
