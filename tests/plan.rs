@@ -172,7 +172,7 @@ fn hybrids_alternate_two_templates() {
 fn draft_steps_follow_with_collectives_of_their_own() {
     let model = load("kimi-k2.5");
     let workload = Workload::verify(3, 4096);
-    let drafting = Drafting { draft: Draft::Eagle3(Eagle3::for_model(&model)), steps: 2 };
+    let drafting = Drafting { draft: Draft::Eagle3(Eagle3::for_model(&model)), steps: 2, width: 1 };
     let plan =
         Build { model: &model, workload: &workload, partition: Partition::tensor(8), drafting: Some(&drafting) }.plan().expect("a plan");
     let summary = plan.summary();
@@ -192,7 +192,7 @@ fn draft_steps_follow_with_collectives_of_their_own() {
     );
 
     let deepseek = load("deepseek-v3");
-    let mtp = Drafting { draft: Draft::Mtp, steps: 1 };
+    let mtp = Drafting { draft: Draft::Mtp, steps: 1, width: 1 };
     let plan =
         Build { model: &deepseek, workload: &workload, partition: Partition::tensor(8), drafting: Some(&mtp) }.plan().expect("a plan");
     assert!(plan.expand(0).iter().any(|p| p.id.to_string() == "D00.eh_proj.r0"));

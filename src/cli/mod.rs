@@ -28,6 +28,7 @@ pub mod rank;
 pub mod session;
 pub mod simulate;
 pub mod sweep;
+pub mod speculate;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -80,6 +81,7 @@ enum Command {
     Optimize(optimize::Arguments),
     Import(import::Arguments),
     Export(export::Arguments),
+    Speculate(speculate::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -97,6 +99,7 @@ impl Command {
             Command::Sweep(arguments) => &arguments.report,
             Command::Optimize(arguments) => &arguments.output,
             Command::Import(_) | Command::Export(_) => &STDOUT,
+            Command::Speculate(arguments) => &arguments.output,
             Command::Machines(arguments) => &arguments.output,
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
@@ -115,6 +118,7 @@ impl Command {
             Command::Optimize(arguments) => optimize::run(arguments, session),
             Command::Import(arguments) => import::run(arguments, session),
             Command::Export(arguments) => export::run(arguments, session),
+            Command::Speculate(arguments) => speculate::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

@@ -7,6 +7,8 @@
 pub mod allreduce;
 pub mod rank;
 pub mod reproduce;
+pub mod speculate;
+pub mod uncertain;
 
 use crate::render::page::Block;
 use crate::render::page::Page;
