@@ -15,6 +15,8 @@
 
 pub mod allreduce;
 pub mod arguments;
+pub mod calibrate;
+pub mod detect;
 pub mod explain;
 pub mod export;
 pub mod import;
@@ -37,7 +39,6 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::Subcommand;
 
-use crate::cli::output::Format;
 use crate::cli::output::Output;
 use crate::cli::session::ColorChoice;
 use crate::cli::session::Session;
@@ -66,9 +67,6 @@ struct Cli {
     color: ColorChoice,
 }
 
-/// Where commands report that write their results themselves.
-static STDOUT: Output = Output { format: Format::Table, output: None };
-
 /// Every command, in the order of `--help`.
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -82,6 +80,8 @@ enum Command {
     Import(import::Arguments),
     Export(export::Arguments),
     Speculate(speculate::Arguments),
+    Detect(detect::Arguments),
+    Calibrate(calibrate::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -89,21 +89,24 @@ enum Command {
 }
 
 impl Command {
-    fn output(&self) -> &Output {
+    fn output(&self) -> Output {
         match self {
-            Command::Rank(arguments) => &arguments.output,
-            Command::Simulate(arguments) => &arguments.output,
-            Command::Plan(arguments) => arguments.output(),
-            Command::Allreduce(arguments) => &arguments.output,
-            Command::Validate(arguments) => &arguments.output,
-            Command::Sweep(arguments) => &arguments.report,
-            Command::Optimize(arguments) => &arguments.output,
-            Command::Import(_) | Command::Export(_) => &STDOUT,
-            Command::Speculate(arguments) => &arguments.output,
-            Command::Machines(arguments) => &arguments.output,
-            Command::Models(arguments) => &arguments.output,
-            Command::Strategies(arguments) => &arguments.output,
-            Command::Explain(arguments) => &arguments.output,
+            Command::Rank(arguments) => arguments.output.clone(),
+            Command::Simulate(arguments) => arguments.output.clone(),
+            Command::Plan(arguments) => arguments.output().clone(),
+            Command::Allreduce(arguments) => arguments.output.clone(),
+            Command::Validate(arguments) => arguments.output.clone(),
+            Command::Sweep(arguments) => arguments.report.clone(),
+            Command::Optimize(arguments) => arguments.output.clone(),
+            // They write files of other formats; what they say is a table.
+            Command::Import(_) | Command::Export(_) => Output::default(),
+            Command::Speculate(arguments) => arguments.output.clone(),
+            Command::Detect(arguments) => arguments.output(),
+            Command::Calibrate(arguments) => arguments.output(),
+            Command::Machines(arguments) => arguments.output.clone(),
+            Command::Models(arguments) => arguments.output.clone(),
+            Command::Strategies(arguments) => arguments.output.clone(),
+            Command::Explain(arguments) => arguments.output.clone(),
         }
     }
 
@@ -119,6 +122,8 @@ impl Command {
             Command::Import(arguments) => import::run(arguments, session),
             Command::Export(arguments) => export::run(arguments, session),
             Command::Speculate(arguments) => speculate::run(arguments, session),
+            Command::Detect(arguments) => detect::run(arguments, session),
+            Command::Calibrate(arguments) => calibrate::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

@@ -5,6 +5,10 @@
 //! with what reproduces it ([`reproduce`]).
 
 pub mod allreduce;
+#[cfg(feature = "gpu")]
+pub mod calibrate;
+#[cfg(feature = "gpu")]
+pub mod detect;
 pub mod rank;
 pub mod reproduce;
 pub mod speculate;
