@@ -3,11 +3,13 @@
 //! [`question`] is what is asked; [`assemble`] turns plan, strategy and machine
 //! into the simulator's program; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
-//! constants and cabling into the simulator's integers.
+//! constants and cabling into the simulator's integers; [`loads`] says what
+//! each collective takes over each link.
 
 pub mod answer;
 pub mod assemble;
 pub mod chain;
+pub mod loads;
 pub mod pricing;
 pub mod question;
 pub mod records;

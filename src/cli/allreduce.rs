@@ -1,28 +1,36 @@
 //! `lanecast allreduce`: latency of one all-reduce by size and strategy.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use crate::case::chain;
 use crate::cli::arguments::Size;
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
 use crate::error::Result;
 use crate::machine::Machine;
-use crate::render::number::Number;
-use crate::render::page::Block;
-use crate::render::page::Section;
-use crate::render::table::Cell;
-use crate::render::table::Column;
-use crate::render::table::Table;
 use crate::report::Report;
+use crate::report::allreduce::AllReduces;
+use crate::report::allreduce::Latency;
+use crate::report::allreduce::report;
 use crate::simulate::Options;
 use crate::strategy::Context;
 use crate::strategy::Logical;
 use crate::strategy::Strategy;
+use crate::trace::observation;
+use crate::trace::observation::Observation;
 
 /// Operations of the chain; as the benchmarks that the model is held against.
 const CHAIN: u32 = 50;
+
+/// Measurements that come with the program.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("rtx-pro-6000-allreduce.csv", include_str!("../../traces/observations/rtx-pro-6000-allreduce.csv")),
+    ("h200-nccl-graph.csv", include_str!("../../traces/observations/h200-nccl-graph.csv")),
+];
 
 /// Latency of one all-reduce by size and strategy, without any model
 #[derive(Args, Debug)]
@@ -39,6 +47,11 @@ pub struct Arguments {
     /// Only these strategies, separated by commas
     #[arg(long, value_name = "IDS")]
     strategies: Option<String>,
+    /// Measurements to draw beside the forecasts of --html; by default those that are built in
+    #[arg(long, value_name = "FILE")]
+    measured: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) pages: Pages,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -50,47 +63,34 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let machine = Machine::load(&arguments.machine)?;
     let context = Context::new(&machine, arguments.ranks);
-    let mut shown =
-        Table::new(std::iter::once(Column::text("strategy", "strategy, us")).chain(arguments.sizes.iter().map(size_column)).collect());
-    let mut rows = Table::new(vec![
-        Column::text("strategy", "strategy"),
-        Column::number("bytes", "bytes"),
-        Column::number("latency_us", "latency, us"),
-        Column::number("busbw_gbps", "bus bandwidth, GB/s"),
-    ]);
-    let mut best: Vec<Option<(f64, &str)>> = vec![None; arguments.sizes.len()];
+    let mut latencies = Vec::new();
     for strategy in strategies(arguments.strategies.as_deref())? {
         if strategy.id == "free-communication" || strategy.refusal(&context).is_some() {
             continue;
         }
-        let mut line: Vec<Cell> = vec![strategy.id.into()];
-        for (size, best) in arguments.sizes.iter().zip(&mut best) {
-            let us = latency_us(&machine, &context, strategy, size.0.0)?;
-            let busbw = 2.0 * (arguments.ranks as f64 - 1.0) / arguments.ranks as f64 * size.0.0 as f64 / us / 1e3;
-            line.push(Number::new(us, 1).into());
-            rows.row(vec![strategy.id.into(), Number::integer(size.0.0).into(), Number::new(us, 3).into(), Number::new(busbw, 3).into()]);
-            if best.is_none_or(|(known, _)| us < known) {
-                *best = Some((us, strategy.id));
-            }
-        }
-        shown.row(line);
+        let us = arguments.sizes.iter().map(|size| latency_us(&machine, &context, strategy, size.0.0)).collect::<Result<Vec<f64>>>()?;
+        latencies.push(Latency { strategy: strategy.id, us });
     }
-    let policy: Vec<String> = (arguments.sizes.iter().zip(&best))
-        .filter_map(|(size, best)| best.map(|(us, id)| format!("{}: {id}, {} us", size.0, Number::new(us, 1).digits())))
-        .collect();
-    let sections = vec![
-        Section {
-            heading: format!("All-reduce of {} ranks on {}", arguments.ranks, machine.id),
-            blocks: vec![Block::Text(format!("Per operation in a chain of {CHAIN} in one CUDA graph.")), Block::Table(shown)],
-        },
-        Section { heading: "Fastest by size".to_owned(), blocks: vec![Block::List(policy)] },
-    ];
+    let sizes: Vec<u64> = arguments.sizes.iter().map(|size| size.0.0).collect();
+    let measured = if arguments.pages.wanted() { measured(arguments, &machine.id)? } else { Vec::new() };
+    let question = AllReduces { machine: &machine, ranks: arguments.ranks, sizes: &sizes, latencies: &latencies, chain: CHAIN };
     let reproduce = session.reproduce().input("machine", machine.to_toml().as_bytes());
-    Ok(Report { title: "All-reduce by size".to_owned(), sections, rows, exact: None, json: None, reproduce, passed: true })
+    Ok(report(&question, &measured, reproduce, arguments.pages.wanted()))
 }
 
-fn size_column(size: &Size) -> Column {
-    Column::number(&format!("b{}", size.0.0), &size.0.to_string())
+/// Measurements of the machine: those of `--measured`, else those that are built in.
+fn measured(arguments: &Arguments, machine: &str) -> Result<Vec<Observation>> {
+    let mut rows = Vec::new();
+    for file in &arguments.measured {
+        rows.extend(observation::read_file(file)?);
+    }
+    if arguments.measured.is_empty() {
+        for (name, text) in BUILT_IN {
+            rows.extend(observation::read_bytes(name, text.as_bytes())?);
+        }
+    }
+    rows.retain(|row| row.machine == machine && row.ranks as usize == arguments.ranks);
+    Ok(rows)
 }
 
 fn latency_us(machine: &Machine, context: &Context<'_>, strategy: &'static Strategy, bytes: u64) -> Result<f64> {

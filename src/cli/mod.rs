@@ -15,6 +15,7 @@
 
 pub mod allreduce;
 pub mod arguments;
+pub mod compare;
 pub mod explain;
 pub mod lists;
 pub mod output;
@@ -32,6 +33,7 @@ use clap::Parser;
 use clap::Subcommand;
 
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::session::ColorChoice;
 use crate::cli::session::Session;
 use crate::error::Result;
@@ -67,6 +69,7 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Compare(compare::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -81,11 +84,31 @@ impl Command {
             Command::Plan(arguments) => arguments.output(),
             Command::Allreduce(arguments) => &arguments.output,
             Command::Validate(arguments) => &arguments.output,
+            Command::Compare(arguments) => &arguments.output,
             Command::Machines(arguments) => &arguments.output,
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
             Command::Explain(arguments) => &arguments.output,
         }
+    }
+
+    /// `--html`, of the commands that take it.
+    fn pages(&self) -> Option<&Pages> {
+        match self {
+            Command::Rank(arguments) => Some(&arguments.pages),
+            Command::Simulate(arguments) => Some(&arguments.pages),
+            Command::Allreduce(arguments) => Some(&arguments.pages),
+            Command::Validate(arguments) => Some(&arguments.pages),
+            Command::Compare(arguments) => Some(&arguments.pages),
+            _ => None,
+        }
+    }
+
+    fn emit(&self, report: &Report, session: &Session) -> Result<bool> {
+        if let Some(pages) = self.pages() {
+            pages.emit(report)?;
+        }
+        self.output().emit(report, session)
     }
 
     fn run(&self, session: &Session) -> Result<Report> {
@@ -95,6 +118,7 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Compare(arguments) => compare::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),
@@ -116,7 +140,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let session = Session::from_environment(&typed, cli.color, cli.quiet, cli.verbose);
-    match cli.command.run(&session).and_then(|report| cli.command.output().emit(&report, &session)) {
+    match cli.command.run(&session).and_then(|report| cli.command.emit(&report, &session)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(fault) => {

@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::question::QuestionArguments;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
@@ -32,6 +33,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME=NUMBER")]
     observed: Vec<Assignment>,
     #[command(flatten)]
+    pub(super) pages: Pages,
+    #[command(flatten)]
     pub(super) output: Output,
 }
 
@@ -57,9 +60,13 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     for note in &loaded.model.not_modelled {
         session.detail(&format!("not modelled: {note}"));
     }
+    let mut sections = crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline());
+    if arguments.pages.wanted() {
+        crate::report::rank_page::add_drawings(&mut sections, &ranking, request.baseline.id);
+    }
     Ok(Report {
         title: "Ways to a faster pass".to_owned(),
-        sections: crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline()),
+        sections,
         rows: crate::report::rank::csv_table(&ranking),
         exact: None,
         json: Some(crate::report::rank::json(&ranking)),

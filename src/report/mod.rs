@@ -4,8 +4,18 @@
 //! A [`Report`] holds one answer in the forms that its readers need; it ends
 //! with what reproduces it ([`reproduce`]).
 
+pub mod allreduce;
+pub mod compare;
+mod compare_page;
+mod compare_rows;
+mod compare_words;
+mod machine_page;
 pub mod rank;
+pub mod rank_page;
 pub mod reproduce;
+pub mod simulate;
+pub mod timeline;
+pub mod validate;
 
 use crate::render::page::Block;
 use crate::render::page::Page;
