@@ -20,7 +20,10 @@ use crate::report::Report;
 use crate::report::compare::Tolerances;
 use crate::report::compare::report;
 use crate::trace::record::Reader;
+use crate::trace::record::Record;
 
+/// Records of a pass that are drawn.
+const DRAWN_MAX: usize = 100_000;
 /// Bytes of a file that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
 
@@ -93,7 +96,28 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     for (name, path) in [("A", paths[0]), ("B", paths[1])] {
         reproduce = reproduce.hash(name, hash(path)?);
     }
-    Ok(report(&comparison, &tolerances, reproduce, arguments.pages.wanted()))
+    let drawn = match arguments.pages.wanted() {
+        true => Some([one_pass(paths[0], pass[0])?, one_pass(paths[1], pass[1])?]),
+        false => None,
+    };
+    Ok(report(&comparison, &tolerances, reproduce, drawn.as_ref()))
+}
+
+/// The records of one pass for drawing, of the first where none is named; none
+/// where they are more than a drawing can show.
+fn one_pass(path: &Path, pass: Option<u32>) -> Result<Vec<Record>> {
+    let mut reader = open(path)?;
+    let mut wanted = pass;
+    let mut records = Vec::new();
+    while let Some(record) = reader.read()? {
+        if *wanted.get_or_insert(record.pass) == record.pass {
+            records.push(record);
+        }
+        if records.len() > DRAWN_MAX {
+            return Ok(Vec::new());
+        }
+    }
+    Ok(records)
 }
 
 fn open(path: &Path) -> Result<Reader<BufReader<File>>> {

@@ -17,6 +17,7 @@ use crate::render::drawing::WIDE;
 use crate::render::drawing::draw_legend;
 use crate::render::drawing::legend_lines;
 use crate::render::drawing::letters;
+use crate::render::drawing::text_width;
 use crate::render::scale::GRID;
 use crate::render::scale::INK;
 use crate::render::scale::Scale;
@@ -81,6 +82,8 @@ pub struct Chart {
     pub named: usize,
     /// Vertical lines.
     pub marks: Vec<Mark>,
+    /// Draw the line on which both axes have the same value?
+    pub diagonal: bool,
 }
 
 const BOTTOM: i32 = 46;
@@ -123,7 +126,7 @@ fn draw(chart: &Chart, width: i32, svg: &mut String) -> Drawn {
     let heights = points().flat_map(|p| [p.y, p.interval.map_or(p.y, |i| i.0), p.interval.map_or(p.y, |i| i.1)]);
     let names: Vec<String> = chart.series.iter().take(chart.named).map(|series| series.name.clone()).collect();
     let title = if chart.title.is_empty() { 0 } else { TITLE_HEIGHT };
-    let top = 12 + title + legend_lines(&names, width) * LEGEND_LINE + if chart.marks.is_empty() { 8 } else { 24 };
+    let top = 12 + title + legend_lines(&names, width) * LEGEND_LINE + if chart.marks.is_empty() { 8 } else { 40 };
     let plot = if width >= WIDE { 330 } else { 250 };
     let (x, y) = (Scale::around(points().map(|p| p.x), chart.x.log), Scale::around(heights, chart.y.log));
     let frame = Frame { left: 58, right: width - RIGHT, top, bottom: top + plot, x, y };
@@ -134,6 +137,9 @@ fn draw(chart: &Chart, width: i32, svg: &mut String) -> Drawn {
     draw_legend(&area, &names, width, 10 + title)?;
     draw_axes(&area, &frame, chart)?;
     draw_marks(&area, &frame, chart)?;
+    if chart.diagonal {
+        draw_diagonal(&area, &frame)?;
+    }
     for (at, series) in chart.series.iter().enumerate() {
         let points: Vec<Point> = series.points.iter().filter(|point| is_shown(chart, point)).copied().collect();
         draw_series(&area, &frame, series, &points, if at < chart.named { at } else { at - chart.named })?;
@@ -145,12 +151,12 @@ fn draw_axes(area: &Area<'_>, frame: &Frame, chart: &Chart) -> Drawn {
     let below = letters(12).pos(Pos::new(HPos::Center, VPos::Top));
     let beside = letters(12).pos(Pos::new(HPos::Right, VPos::Center));
     let columns = usize::try_from((frame.right - frame.left) / 60).unwrap_or(2);
-    for tick in frame.x.ticks(columns.clamp(2, 10)) {
+    for tick in frame.x.ticks(columns.clamp(2, 15)) {
         let (x, _) = frame.at(tick, 0.0);
         area.draw(&PathElement::new(vec![(x, frame.top), (x, frame.bottom)], GRID.stroke_width(1)))?;
         area.draw_text(&tick_label(tick), &below, (x, frame.bottom + 6))?;
     }
-    for tick in frame.y.ticks(8) {
+    for tick in frame.y.ticks(if chart.y.log { 12 } else { 8 }) {
         let y = frame.at(0.0, tick).1;
         area.draw(&PathElement::new(vec![(frame.left, y), (frame.right, y)], GRID.stroke_width(1)))?;
         area.draw_text(&tick_label(tick), &beside, (frame.left - 6, y))?;
@@ -164,14 +170,29 @@ fn draw_axes(area: &Area<'_>, frame: &Frame, chart: &Chart) -> Drawn {
 
 fn draw_marks(area: &Area<'_>, frame: &Frame, chart: &Chart) -> Drawn {
     let above = letters(11).pos(Pos::new(HPos::Center, VPos::Bottom));
+    // Labels that would overlap stand on two lines in turn.
+    let mut last = [i32::MIN / 2; 2];
     for mark in chart.marks.iter().filter(|mark| mark.x.is_finite()) {
         let (x, _) = frame.at(mark.x, 0.0);
+        let half = text_width(&mark.label) / 2 + 4;
+        let line = usize::from(x - half < last[0] && x - half >= last[1]);
+        last[line] = x + half;
         for dash in (frame.top..frame.bottom).step_by(8) {
             area.draw(&PathElement::new(vec![(x, dash), (x, (dash + 4).min(frame.bottom))], INK.stroke_width(1)))?;
         }
-        area.draw_text(&mark.label, &above, (x.clamp(frame.left + 20, frame.right - 20), frame.top - 4))?;
+        area.draw_text(&mark.label, &above, (x.clamp(frame.left + 20, frame.right - 20), frame.top - 4 - 14 * i32::try_from(line).unwrap_or(0)))?;
     }
     Ok(())
+}
+
+/// The line on which both axes have the same value, as far as both show it.
+fn draw_diagonal(area: &Area<'_>, frame: &Frame) -> Drawn {
+    let (x, y) = (frame.x.range(), frame.y.range());
+    let (low, high) = (x.start.max(y.start), x.end.min(y.end));
+    if low >= high {
+        return Ok(());
+    }
+    area.draw(&PathElement::new(vec![frame.at(low, low), frame.at(high, high)], INK.stroke_width(1)))
 }
 
 fn draw_series(area: &Area<'_>, frame: &Frame, series: &Series, points: &[Point], at: usize) -> Drawn {
@@ -216,6 +237,7 @@ mod tests {
             ],
             named: 2,
             marks: vec![Mark { x: 8192.0, label: "crossing".to_owned() }],
+            diagonal: true,
         }
     }
 

@@ -18,8 +18,6 @@ use crate::render::scale::color;
 pub const WIDE: i32 = 860;
 /// For phones: the letters stay readable without zooming.
 pub const NARROW: i32 = 380;
-/// Width of a letter of the labels, about.
-pub const LETTER: i32 = 7;
 /// Height of a line of the legend.
 pub const LEGEND_LINE: i32 = 20;
 
@@ -80,14 +78,14 @@ fn places(names: &[String], width: i32) -> Vec<(i32, i32)> {
     places
 }
 
-/// About how wide a text of the labels' size is.
+/// About how wide a text of the labels' size is: 6.5 pixels a letter.
 pub(crate) fn text_width(text: &str) -> i32 {
-    i32::try_from(text.chars().count()).unwrap_or(i32::MAX / LETTER).saturating_mul(LETTER)
+    i32::try_from(text.chars().count()).unwrap_or(i32::MAX / 8).saturating_mul(13) / 2
 }
 
 /// `text` cut to `pixels`, with an ellipsis.
 pub(crate) fn fitted(text: &str, pixels: i32) -> String {
-    let most = usize::try_from(pixels / LETTER).unwrap_or(0);
+    let most = usize::try_from(pixels.saturating_mul(2) / 13).unwrap_or(0);
     if text.chars().count() <= most {
         return text.to_owned();
     }
@@ -102,7 +100,7 @@ mod tests {
     #[test]
     fn legends_wrap() {
         let names: Vec<String> = (0..6).map(|at| format!("strategy number {at}")).collect();
-        assert_eq!(legend_lines(&names, WIDE), 2);
+        assert_eq!(legend_lines(&names, WIDE), 1);
         assert!(legend_lines(&names, NARROW) >= 3);
         assert_eq!(legend_lines(&[], NARROW), 0);
     }
@@ -116,7 +114,7 @@ mod tests {
 
     #[test]
     fn long_labels_are_cut() {
-        assert_eq!(fitted("abcdefghij", 70), "abcdefghij");
-        assert_eq!(fitted("abcdefghijk", 70), "abcdefghi…");
+        assert_eq!(fitted("abcdefghij", 65), "abcdefghij");
+        assert_eq!(fitted("abcdefghijk", 65), "abcdefghi…");
     }
 }

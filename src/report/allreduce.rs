@@ -78,7 +78,7 @@ pub fn report(asked: &AllReduces<'_>, measured: &[Observation], reproduce: Repro
     sections.push(Section { heading: "Fastest by size".to_owned(), blocks: vec![Block::List(policy)] });
     let crossovers = crossovers(asked, &best);
     if !crossovers.is_empty() {
-        let lines = crossovers.iter().map(|c| format!("at about {}: {} gives way to {}", Bytes(libm::round(c.bytes) as u64), c.from, c.to));
+        let lines = crossovers.iter().map(|c| format!("at about {}: {} gives way to {}", short(c.bytes), c.from, c.to));
         sections.push(Section { heading: "Crossovers".to_owned(), blocks: vec![Block::List(lines.collect())] });
     }
     if drawings {
@@ -188,7 +188,7 @@ fn chart(asked: &AllReduces<'_>, measured: &[Observation], best: &[Option<(usize
         let points = inside.map(|row| Point { x: row.bytes as f64, y: row.latency_us, interval: interval(row) }).collect();
         series.push(Series { name: String::new(), points, joined: false, marked: true });
     }
-    let marks = crossovers(asked, best).into_iter().map(|c| Mark { x: c.bytes, label: Bytes(libm::round(c.bytes) as u64).to_string() }).collect();
+    let marks = crossovers(asked, best).into_iter().map(|c| Mark { x: c.bytes, label: short(c.bytes) }).collect();
     let chart = Chart {
         title: String::new(),
         x: Axis { label: "message, bytes".to_owned(), log: true },
@@ -196,8 +196,19 @@ fn chart(asked: &AllReduces<'_>, measured: &[Observation], best: &[Option<(usize
         series,
         named: lines.len(),
         marks,
+        diagonal: false,
     };
     both("Latency against message size by strategy", |width| line_chart(&chart, width))
+}
+
+/// Two digits are enough to place a crossover.
+fn short(bytes: f64) -> String {
+    let (value, unit) = match bytes {
+        b if b >= 1e6 => (b / 1e6, "MB"),
+        b if b >= 1e3 => (b / 1e3, "kB"),
+        b => (b, "B"),
+    };
+    format!("{} {unit}", Number::new(value, usize::from(value < 10.0)))
 }
 
 fn chart_words(asked: &AllReduces<'_>, measured: &[Observation]) -> String {

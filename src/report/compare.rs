@@ -15,6 +15,7 @@ use crate::report::compare_rows;
 use crate::report::compare_words;
 use crate::report::compare_words::ms;
 use crate::report::reproduce::Reproduce;
+use crate::trace::record::Record;
 
 /// Rows of the longer tables for people.
 const SHOWN: usize = 12;
@@ -50,8 +51,10 @@ impl Check {
     }
 }
 
-/// The report; drawings only where a page was asked for.
-pub fn report(comparison: &Comparison, tolerances: &Tolerances, reproduce: Reproduce, drawings: bool) -> Report {
+/// The report; drawings only where a page was asked for, with the records of a
+/// pass of each trace (none where they are too many).
+pub fn report(comparison: &Comparison, tolerances: &Tolerances, reproduce: Reproduce, drawn: Option<&[Vec<Record>; 2]>) -> Report {
+    let drawings = drawn.is_some();
     let checks = checks(comparison, tolerances);
     let mut sections = vec![
         Section { heading: "Finding".to_owned(), blocks: finding(comparison) },
@@ -62,6 +65,9 @@ pub fn report(comparison: &Comparison, tolerances: &Tolerances, reproduce: Repro
     }
     if comparison.difference_us() != 0.0 || !comparison.largest.is_empty() || !comparison.unmatched.is_empty() {
         sections.extend(details(comparison, drawings));
+    }
+    if let Some(records) = drawn {
+        sections.extend(compare_page::timelines(comparison, records));
     }
     sections.push(Section { heading: "Communication ledger".to_owned(), blocks: ledger(comparison) });
     if !comparison.unmatched.is_empty() {

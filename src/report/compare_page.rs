@@ -13,6 +13,9 @@ use crate::render::chart::line_chart;
 use crate::render::drawing::both;
 use crate::render::number::Number;
 use crate::render::page::Block;
+use crate::render::page::Section;
+use crate::report::timeline::Timeline;
+use crate::trace::record::Record;
 
 fn kinds() -> Vec<String> {
     Portion::ALL.iter().map(|portion| portion.name().to_owned()).collect()
@@ -32,6 +35,18 @@ pub fn portions(comparison: &Comparison) -> Vec<Block> {
     }
     let rows = Rows { title: String::new(), axis: "ms".to_owned(), kinds: kinds(), rows, range: None };
     vec![both("Both passes by portion", |width| row_chart(&rows, width))]
+}
+
+/// A pass of each trace, and the layer that differs most from close by.
+pub fn timelines(comparison: &Comparison, records: &[Vec<Record>; 2]) -> Vec<Section> {
+    let most = comparison.layers.iter().max_by(|a, b| a.difference_us().abs().total_cmp(&b.difference_us().abs()));
+    let layer = most.filter(|line| line.difference_us() != 0.0).and_then(|line| line.layer);
+    let section = |(letter, records): (&str, &Vec<Record>)| {
+        let timeline = Timeline::new(records)?;
+        let blocks = timeline.blocks(layer.or_else(|| timeline.most_waiting()));
+        Some(Section { heading: format!("Timeline of {letter}"), blocks })
+    };
+    ["A", "B"].into_iter().zip(records).filter_map(section).collect()
 }
 
 /// Each rank in both traces.
@@ -71,6 +86,7 @@ pub fn layers(comparison: &Comparison) -> Vec<Block> {
         series,
         named,
         marks: Vec::new(),
+        diagonal: false,
     };
     vec![both("The difference by layer", |width| line_chart(&chart, width))]
 }

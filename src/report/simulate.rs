@@ -38,11 +38,7 @@ pub fn sections(headline: &str, answer: &Answer, strategy: &Strategy, machine: &
     pass.push(Block::Table(kinds(answer)));
     sections.push(Section { heading: "Pass".to_owned(), blocks: pass });
     if let Some(timeline) = Timeline::new(records) {
-        let mut blocks = vec![Block::Text(
-            "A row a rank: what it does, and where it waits for the rank that arrives last. Below, the layer on which the ranks wait longest.".to_owned(),
-        )];
-        blocks.extend(timeline.blocks(timeline.most_waiting()));
-        sections.push(Section { heading: "Timeline".to_owned(), blocks });
+        sections.push(Section { heading: "Timeline".to_owned(), blocks: timeline.blocks(timeline.most_waiting()) });
     }
     sections.push(Section { heading: "Critical path".to_owned(), blocks: vec![Block::Table(parts(answer))] });
     let uses = uses(answer);

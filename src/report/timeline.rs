@@ -19,8 +19,6 @@ use crate::render::page::Block;
 use crate::trace::record::Kind;
 use crate::trace::record::Record;
 
-/// Stretches of the whole pass that one row shows; finer ones go to what fills most of the stretch.
-const STRETCHES: usize = 240;
 /// Ranks that are drawn.
 const RANKS_MAX: usize = 16;
 
@@ -30,6 +28,7 @@ struct Stretch {
     start: f64,
     end: f64,
     portion: Portion,
+    layer: Option<u32>,
 }
 
 /// A pass taken apart for drawing.
@@ -62,9 +61,9 @@ impl Timeline {
             let row = timeline.ranks.entry(record.rank).or_default();
             let last = arrivals.get(collective(record)).filter(|_| record.kind == Kind::Communication).map_or(start, |(_, last)| last.min(end));
             if last > start {
-                row.push(Stretch { start, end: last, portion: Portion::Skew });
+                row.push(Stretch { start, end: last, portion: Portion::Skew, layer: record.layer });
             }
-            row.push(Stretch { start: last, end, portion: Portion::of(record.kind) });
+            row.push(Stretch { start: last, end, portion: Portion::of(record.kind), layer: record.layer });
             if let Some(layer) = record.layer {
                 let known = timeline.layers.entry(layer).or_insert((start, end));
                 *known = (known.0.min(start), known.1.max(end));
@@ -81,9 +80,12 @@ impl Timeline {
         self.waiting.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0))).map(|(layer, _)| *layer)
     }
 
-    /// The whole pass, one layer from close by, and the spread of the arrivals.
+    /// Each rank's sums, the whole pass, one layer from close by, and the spread of the arrivals.
     pub fn blocks(&self, layer: Option<u32>) -> Vec<Block> {
-        let mut blocks = vec![both("The whole pass, a row a rank", |width| row_chart(&self.rows(0.0, self.end, "whole pass, ms", 1e3, STRETCHES), width))];
+        let mut blocks = vec![
+            Block::Text("The whole pass. Within each layer a rank's compute (with the gaps), its waiting and its collectives are put together.".to_owned()),
+            both("The whole pass, a row a rank", |width| row_chart(&self.whole(), width)),
+        ];
         if self.ranks.len() > RANKS_MAX {
             blocks.push(Block::Text(format!("The first {RANKS_MAX} of {} ranks.", self.ranks.len())));
         }
@@ -92,17 +94,28 @@ impl Timeline {
             let margin = (end - start) * 0.02;
             let (start, end) = ((start - margin).max(0.0), end + margin);
             let axis = format!("layer {layer}, us from the start of the pass");
-            blocks.push(both(&format!("Layer {layer}, a row a rank"), |width| row_chart(&self.rows(start, end, &axis, 1.0, usize::MAX), width)));
+            blocks.push(Block::Text(format!("Layer {layer} from close by, every operation in its place.")));
+            blocks.push(both(&format!("Layer {layer}, a row a rank"), |width| row_chart(&self.window(start, end, &axis), width)));
         }
-        if self.spreads.iter().any(|(_, spread)| *spread > 0.0) {
-            let worst = self.spreads.iter().map(|(_, spread)| *spread).fold(0.0, f64::max);
-            let mean = self.spreads.iter().map(|(_, spread)| *spread).sum::<f64>() / self.spreads.len().max(1) as f64;
-            blocks.push(Block::Text(format!(
-                "From the first rank's arrival to the last one's at each of {} collectives: {} us on average, {} us at most.",
-                self.spreads.len(),
-                Number::new(mean, 2),
-                Number::new(worst, 2)
-            )));
+        blocks.extend(self.spread());
+        blocks
+    }
+
+    /// How far apart the ranks arrive: in words, and drawn where it changes along the pass.
+    fn spread(&self) -> Vec<Block> {
+        let worst = self.spreads.iter().map(|(_, spread)| *spread).fold(0.0, f64::max);
+        let mean = self.spreads.iter().map(|(_, spread)| *spread).sum::<f64>() / self.spreads.len().max(1) as f64;
+        if worst <= 0.0 {
+            return Vec::new();
+        }
+        let words = format!(
+            "From the first rank's arrival to the last one's at each of {} collectives: {} us on average, {} us at most.",
+            self.spreads.len(),
+            Number::new(mean, 2),
+            Number::new(worst, 2)
+        );
+        let mut blocks = vec![Block::Text(words)];
+        if worst > 1.2 * mean {
             blocks.push(both("Spread of the ranks' arrivals at each collective", |width| line_chart(&self.spread_chart(), width)));
         }
         blocks
@@ -117,32 +130,55 @@ impl Timeline {
             series: vec![Series { name: "each collective".to_owned(), points, joined: true, marked: self.spreads.len() < 200 }],
             named: 0,
             marks: Vec::new(),
+            diagonal: false,
         }
     }
 
-    /// What lies between two times, in units of `unit` microseconds.
-    fn rows(&self, from: f64, to: f64, axis: &str, unit: f64, stretches: usize) -> Rows {
-        let cut = |row: &[Stretch]| -> Vec<Stretch> {
-            let inside = row.iter().filter(|one| one.end > from && one.start < to);
-            inside.map(|one| Stretch { start: one.start.max(from), end: one.end.min(to), ..*one }).collect()
-        };
+    /// Every stretch between two times.
+    fn window(&self, from: f64, to: f64, axis: &str) -> Rows {
         let rows = (self.ranks.iter().take(RANKS_MAX))
             .map(|(rank, row)| {
-                let row = if stretches == usize::MAX { cut(row) } else { coarse(&cut(row), from, to, stretches) };
-                let span = |one: &Stretch| Span { start: one.start / unit, end: one.end / unit, kind: one.portion as usize };
-                Row { label: format!("rank {rank}"), spans: row.iter().map(span).collect(), ..Row::default() }
+                let inside = row.iter().filter(|one| one.end > from && one.start < to);
+                let span = |one: &Stretch| Span { start: one.start.max(from), end: one.end.min(to), kind: one.portion as usize };
+                Row { label: format!("rank {rank}"), spans: inside.map(span).collect(), ..Row::default() }
             })
             .collect();
-        let kinds = vec!["compute".to_owned(), "collective".to_owned(), "waiting for the last rank".to_owned(), "launch".to_owned(), "other".to_owned()];
+        self.framed(rows, axis, (from, to))
+    }
+
+    /// The whole pass, a layer's portions put together.
+    fn whole(&self) -> Rows {
+        let rows = (self.ranks.iter().take(RANKS_MAX))
+            .map(|(rank, row)| Row { label: format!("rank {rank}"), spans: by_layer(row), ..Row::default() })
+            .collect();
+        self.framed(rows, "whole pass, ms", (0.0, self.end / 1e3))
+    }
+
+    fn framed(&self, rows: Vec<Row>, axis: &str, range: (f64, f64)) -> Rows {
+        let kinds = ["compute", "collective", "waiting for the last rank", "launch", "other"].map(str::to_owned);
         let used = self.ranks.values().flatten().map(|one| one.portion as usize).max().unwrap_or(0).max(2);
-        Rows {
-            title: String::new(),
-            axis: axis.to_owned(),
-            kinds: kinds.into_iter().take(used + 1).collect(),
-            rows,
-            range: Some((from / unit, to / unit)),
+        Rows { title: String::new(), axis: axis.to_owned(), kinds: kinds.into_iter().take(used + 1).collect(), rows, range: Some(range) }
+    }
+}
+
+/// Per layer of a row, milliseconds: compute and gaps, then waiting, then collectives.
+fn by_layer(row: &[Stretch]) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for group in row.chunk_by(|one, next| one.layer == next.layer) {
+        let start = group.iter().map(|one| one.start).fold(f64::INFINITY, f64::min);
+        let end = group.iter().map(|one| one.end).fold(0.0, f64::max);
+        let sum = |portion: Portion| group.iter().filter(|one| one.portion == portion).map(|one| one.end - one.start).sum::<f64>();
+        let (transfer, skew) = (sum(Portion::Transfer), sum(Portion::Skew));
+        let rest = (end - start - transfer - skew).max(0.0);
+        let mut at = start;
+        for (portion, length) in [(Portion::Compute, rest), (Portion::Skew, skew), (Portion::Transfer, transfer)] {
+            if length > 0.0 {
+                spans.push(Span { start: at / 1e3, end: (at + length) / 1e3, kind: portion as usize });
+                at += length;
+            }
         }
     }
+    spans
 }
 
 /// What the ranks' records of one collective share: the id without the rank.
@@ -151,33 +187,6 @@ fn collective(record: &Record) -> &str {
         Some((stem, rank)) if rank.parse() == Ok(record.rank) => stem,
         _ => &record.op,
     }
-}
-
-/// Equal stretches, each what fills most of it; equal neighbours become one.
-fn coarse(row: &[Stretch], from: f64, to: f64, count: usize) -> Vec<Stretch> {
-    let length = (to - from) / count.max(1) as f64;
-    if length <= 0.0 {
-        return Vec::new();
-    }
-    let mut filled = vec![[0.0f64; 5]; count];
-    for one in row {
-        let place = |at: f64| (((at - from) / length) as usize).min(count - 1);
-        for (at, parts) in filled.iter_mut().enumerate().take(place(one.end) + 1).skip(place(one.start)) {
-            let (low, high) = (from + at as f64 * length, from + (at + 1) as f64 * length);
-            parts[one.portion as usize] += (one.end.min(high) - one.start.max(low)).max(0.0);
-        }
-    }
-    let mut merged: Vec<Stretch> = Vec::new();
-    for (at, parts) in filled.iter().enumerate() {
-        let most = Portion::ALL.into_iter().max_by(|a, b| parts[*a as usize].total_cmp(&parts[*b as usize])).filter(|most| parts[*most as usize] > 0.0);
-        let Some(portion) = most else { continue };
-        let (start, end) = (from + at as f64 * length, from + (at + 1) as f64 * length);
-        match merged.last_mut() {
-            Some(last) if last.portion == portion && (start - last.end).abs() < length * 0.01 => last.end = end,
-            _ => merged.push(Stretch { start, end, portion }),
-        }
-    }
-    merged
 }
 
 #[cfg(test)]
@@ -200,21 +209,21 @@ mod tests {
             record(1, "ar", Kind::Communication, 17, 30),
         ];
         let timeline = Timeline::new(&records).expect("records");
-        let stretch = |start, end, portion| Stretch { start, end, portion };
+        let stretch = |start, end, portion| Stretch { start, end, portion, layer: Some(0) };
         let expected = [stretch(0.0, 4.0, Portion::Compute), stretch(4.0, 7.0, Portion::Skew), stretch(7.0, 20.0, Portion::Transfer)];
         assert_eq!(timeline.ranks[&0], expected);
         assert_eq!((timeline.spreads.clone(), timeline.end), (vec![(7.0, 3.0)], 20.0));
         assert_eq!(timeline.most_waiting(), Some(0));
-        assert_eq!(timeline.blocks(Some(0)).len(), 4);
+        assert_eq!(timeline.blocks(Some(0)).len(), 5);
         assert!(Timeline::new(&[]).is_none());
     }
 
     #[test]
-    fn a_coarse_row_shows_what_fills_most() {
-        let row = [Stretch { start: 0.0, end: 1.0, portion: Portion::Compute }, Stretch { start: 1.0, end: 9.0, portion: Portion::Transfer }];
-        let coarse = coarse(&row, 0.0, 10.0, 5);
-        let shown: Vec<(f64, f64)> = coarse.iter().map(|one| (one.start, one.end)).collect();
-        // 0 to 2 is half compute, half transfer: the later of equals; 8 to 10 is half empty.
-        assert_eq!(shown, [(0.0, 10.0)]);
+    fn a_layer_is_put_together() {
+        let stretch = |start, end, portion| Stretch { start, end, portion, layer: Some(1) };
+        let row = [stretch(1000.0, 3000.0, Portion::Compute), stretch(4000.0, 5000.0, Portion::Skew), stretch(5000.0, 9000.0, Portion::Transfer)];
+        let spans: Vec<(f64, f64, usize)> = by_layer(&row).iter().map(|span| (span.start, span.end, span.kind)).collect();
+        // 8 ms in all, 4 of transfer, 1 of waiting: 3 of compute with the gap.
+        assert_eq!(spans, [(1.0, 4.0, 0), (4.0, 5.0, 2), (5.0, 9.0, 1)]);
     }
 }

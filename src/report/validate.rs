@@ -86,15 +86,12 @@ fn scatter(compared: &[Compared<'_>]) -> Block {
     let groups = by_machine(compared);
     let named = groups.len();
     let marked = |points, name: String| Series { name, points, joined: false, marked: true };
-    let mut series: Vec<Series> = (groups.iter())
+    let series: Vec<Series> = (groups.iter())
         .map(|(name, rows)| marked(rows.iter().map(|(x, y, _)| Point { x: *x, y: *y, interval: None }).collect(), name.clone()))
         .collect();
-    let ends = groups.iter().flat_map(|(_, rows)| rows).fold((f64::INFINITY, 0.0f64), |ends, row| (ends.0.min(row.0), ends.1.max(row.0)));
-    let equal = [ends.0, ends.1].map(|at| Point { x: at, y: at, interval: None });
-    series.push(Series { name: String::new(), points: equal.to_vec(), joined: true, marked: false });
     let axis = |label: &str| Axis { label: label.to_owned(), log: true };
     let title = "Forecast over measurement; on the line they are equal".to_owned();
-    let chart = Chart { title: title.clone(), x: axis("measured, us"), y: axis("forecast, us"), series, named, marks: Vec::new() };
+    let chart = Chart { title: title.clone(), x: axis("measured, us"), y: axis("forecast, us"), series, named, marks: Vec::new(), diagonal: true };
     both(&title, |width| line_chart(&chart, width))
 }
 
@@ -115,6 +112,7 @@ fn by_size(compared: &[Compared<'_>]) -> Block {
         named: series.len(),
         series,
         marks: Vec::new(),
+        diagonal: false,
     };
     both(&title, |width| line_chart(&chart, width))
 }
