@@ -17,15 +17,19 @@ use lanecast::trace::record::Reader;
 
 /// The trace of the case's pass on a machine, after `change`.
 fn traced(machine: &Machine, change: impl Fn(&mut Assembled)) -> String {
+    traced_with(machine, "nccl-16-channels", change)
+}
+
+fn traced_with(machine: &Machine, strategy: &str, change: impl Fn(&mut Assembled)) -> String {
     let model = Model::load("kimi-k2.5").expect("built in");
     let workload = Workload::new(Phase::Verify, 3, 128);
     let question = Question { machine, model: &model, workload, partition: Partition::tensor(8), launch: LaunchMode::Graph };
     let plan = question.plan().expect("divides");
-    let policy = Policy::single(Strategy::find("nccl-16-channels").expect("known"));
+    let policy = Policy::single(Strategy::find(strategy).expect("known"));
     let mut assembled = assemble(&question, &plan, &policy, &Context::new(machine, 8)).expect("assembles");
     change(&mut assembled);
     let answer = run(assembled, lanecast::simulate::Options { reuse: true, records: true }).expect("runs");
-    trace(&answer, &question, "nccl-16-channels", plan.hash()).expect("written")
+    trace(&answer, &question, strategy, plan.hash()).expect("written")
 }
 
 fn case() -> Machine {
@@ -121,7 +125,11 @@ fn a_slow_link_is_named_with_its_collectives() {
     let file = folder.path().join("slow.toml");
     std::fs::write(&file, machine.to_toml()).expect("written");
     let slow = Machine::load(&file.to_string_lossy()).expect("reads");
-    let compared = compared(&traced(&case(), |_| {}), &traced(&slow, |_| {}));
+    // Over host memory as in the baseline, eight ranks' lines do not fill a GPU's link: no time changes.
+    let same = compared(&traced(&case(), |_| {}), &traced(&slow, |_| {}));
+    assert!(same.causes.is_empty() && same.difference_us() == 0.0);
+    let [before, after] = [case(), slow].map(|machine| traced_with(&machine, "nccl-p2p-sys", |_| {}));
+    let compared = compared(&before, &after);
     assert!(compared.difference_us() > 0.0);
     let What::Link { links, gbps, operations } = &compared.causes[0].what else { panic!("{:?}", compared.causes) };
     assert!(links.iter().all(|name| name.contains("gpu3")), "{links:?}");
@@ -129,8 +137,6 @@ fn a_slow_link_is_named_with_its_collectives() {
     assert!(["attn_allreduce", "mlp_allreduce", "logits_gather"].iter().all(|name| operations.iter().any(|o| o == name)), "{operations:?}");
     let share = compared.share_pct(compared.causes[0].us).expect("a difference");
     assert!((80.0..=125.0).contains(&share), "{share}");
-    let wire = compared.parts.iter().find(|(name, _)| name == "wire").expect("a part").1;
-    assert!(wire[1] > wire[0]);
 }
 
 #[test]

@@ -121,8 +121,10 @@ pub fn find(comparison: &Comparison, lines: &[Line], late: &[Late]) -> Vec<Cause
     let divisor = comparison.sides[0].ranks.max(1) as f64;
     while causes.len() < CAUSES {
         let mut candidates: Vec<Candidate> = Vec::new();
-        candidates.extend(links.iter().filter_map(|what| of_link(what, lines, &cells)));
-        candidates.extend(ranks.iter().flatten().map(|late| of_rank(late, divisor)));
+        candidates.extend(links.iter().filter_map(|what| of_link(what, lines, &cells, &ranks, divisor)));
+        // Where a link changed, a rank that nothing else held up is late for the link's sake.
+        let late = ranks.iter().flatten().filter(|late| links.is_empty() || held_up(late, divisor).is_some());
+        candidates.extend(late.map(|late| of_rank(late, divisor)));
         candidates.extend(groups(lines, &cells, divisor * comparison.sides[0].passes.max(1) as f64));
         // The first of equals: the more telling ones come first.
         let best = candidates.into_iter().reduce(|best, next| if next.us.abs() > best.us.abs() * 1.000_001 { next } else { best });
@@ -131,7 +133,14 @@ pub fn find(comparison: &Comparison, lines: &[Line], late: &[Late]) -> Vec<Cause
             cells[*line][*portion] = 0.0;
         }
         match &best.what {
-            What::Link { .. } => links.clear(),
+            What::Link { .. } => {
+                // What waiting is left is that of ranks which are late for reasons of their own.
+                let own: f64 = ranks.iter().flatten().filter_map(|late| held_up(late, divisor)).sum();
+                let all: f64 = cells.iter().map(|cell| cell[Portion::Skew as usize]).sum();
+                take_off(&mut cells, Portion::Skew, all - own);
+                ranks.iter_mut().filter(|late| late.is_some_and(|late| held_up(late, divisor).is_none())).for_each(|late| *late = None);
+                links.clear();
+            }
             What::Rank { rank, .. } => {
                 // What others waited for it stands in the skew of their collectives.
                 let share = best.us;
@@ -153,7 +162,7 @@ fn take_off(cells: &mut [Micros], portion: Portion, us: f64) {
 }
 
 /// Links whose rate changed, those of equal change together.
-fn links(comparison: &Comparison) -> Vec<What> {
+pub fn links(comparison: &Comparison) -> Vec<What> {
     let mut found: Vec<What> = Vec::new();
     for [a, b] in &comparison.links {
         if (b.gbps - a.gbps).abs() <= a.gbps * LINK_CHANGE || a.loads.is_empty() && b.loads.is_empty() {
@@ -181,21 +190,38 @@ fn links(comparison: &Comparison) -> Vec<What> {
     found
 }
 
-fn of_link(what: &What, lines: &[Line], cells: &[Micros]) -> Option<Candidate> {
+/// A link's collectives from the last arrival on, and the waiting that their
+/// uneven ends cause; not the waiting for ranks that something else held up.
+fn of_link(what: &What, lines: &[Line], cells: &[Micros], ranks: &[Option<&Late>], divisor: f64) -> Option<Candidate> {
     let What::Link { operations, .. } = what else { return None };
-    let portion = Portion::Transfer as usize;
-    let over: Vec<(usize, usize)> =
-        (0..lines.len()).filter(|&line| operations.contains(&lines[line].name)).map(|line| (line, portion)).collect();
-    let us = over.iter().map(|(line, portion)| cells[*line][*portion]).sum();
-    Some(Candidate { what: what.clone(), us, cells: over })
+    let sum = |portion: Portion, lines: &[usize]| lines.iter().map(|line| cells[*line][portion as usize]).sum::<f64>();
+    let over: Vec<usize> = (0..lines.len()).filter(|&line| operations.contains(&lines[line].name)).collect();
+    let all: Vec<usize> = (0..lines.len()).collect();
+    let others: f64 = ranks.iter().flatten().filter_map(|late| held_up(late, divisor)).sum();
+    let us = sum(Portion::Transfer, &over) + sum(Portion::Skew, &all) - others;
+    let cells = over.iter().map(|line| (*line, Portion::Transfer as usize)).collect();
+    Some(Candidate { what: what.clone(), us, cells })
+}
+
+/// What others wait for a rank whose own compute or gaps changed enough to explain it.
+fn held_up(late: &Late, ranks: f64) -> Option<f64> {
+    let caused = late.caused[1] - late.caused[0];
+    let own = own_change(late, caused)?.1;
+    // All other ranks wait for as long as it is held up.
+    (own.abs() * (ranks - 1.0) / ranks > caused.abs() / 2.0).then_some(caused)
+}
+
+/// The portion of a rank's own time that moved most in the direction of `sign`.
+fn own_change(late: &Late, sign: f64) -> Option<(Portion, f64)> {
+    let change = |portion: Portion| (portion, late.own[1][portion as usize] - late.own[0][portion as usize]);
+    let own = [Portion::Compute, Portion::Launch, Portion::Other].map(change);
+    own.into_iter().max_by(|a, b| (a.1 * sign.signum()).total_cmp(&(b.1 * sign.signum()))).filter(|(_, change)| change * sign > 0.0)
 }
 
 /// A rank's lateness: what others wait for it, and its share of the mean that it loses itself.
 fn of_rank(late: &Late, ranks: f64) -> Candidate {
     let us = late.caused[1] - late.caused[0];
-    let change = |portion: Portion| late.own[1][portion as usize] - late.own[0][portion as usize];
-    let own = [Portion::Compute, Portion::Launch, Portion::Other].map(|portion| (portion, change(portion)));
-    let own = own.into_iter().max_by(|a, b| (a.1 * us.signum()).total_cmp(&(b.1 * us.signum()))).filter(|(_, change)| change * us > 0.0);
+    let own = own_change(late, us);
     let mean = own.map_or(0.0, |(_, change)| change / ranks);
     let what = What::Rank { rank: late.rank, own, latest: late.latest.clone(), caused: late.caused };
     Candidate { what, us: if us.abs() > 1e-6 { us + mean } else { 0.0 }, cells: Vec::new() }

@@ -5,6 +5,7 @@ use crate::compare::Comparison;
 use crate::compare::LedgerLine;
 use crate::compare::Portion;
 use crate::compare::What;
+use crate::compare::causes::links;
 use crate::render::number::Number;
 
 /// Milliseconds from microseconds.
@@ -80,7 +81,7 @@ fn change(us: &[f64; 2]) -> String {
 fn link(links: &[String], gbps: &[f64; 2], operations: &[String], us: f64) -> String {
     let percent = (gbps[1] / gbps[0].max(1e-9) - 1.0) * 100.0;
     format!(
-        "{} can carry {} instead of {} GB/s ({} %): the collectives that cross {} ({}) take {} after the last arrival",
+        "{} can carry {} instead of {} GB/s ({} %): the collectives that cross {} ({}) take {}, the waiting for their uneven ends included",
         links.join(", "),
         Number::new(gbps[1], 1),
         Number::new(gbps[0], 1),
@@ -120,6 +121,18 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
             notes.push(format!(
                 "{letter}: {} a rank of operations lie under others of the same rank; they are counted once.",
                 time(side.overlap_us)
+            ));
+        }
+    }
+    let named = comparison.causes.iter().any(|cause| matches!(cause.what, What::Link { .. }));
+    for what in links(comparison).iter().filter(|_| !named) {
+        if let What::Link { links, gbps: [a, b], operations } = what {
+            notes.push(format!(
+                "{} can carry {} instead of {} GB/s, but no time depends on it: {} do not fill it.",
+                links.join(", "),
+                Number::new(*b, 1),
+                Number::new(*a, 1),
+                operations.join(", ")
             ));
         }
     }
