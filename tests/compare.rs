@@ -65,7 +65,10 @@ fn split_layer(assembled: &mut Assembled, layer: u32) -> usize {
         (run.template, run.repeats - before - 1, Place::Layer(layer + 1)),
     ];
     let kept: Vec<(u32, u32, Place)> = parts.into_iter().filter(|(_, repeats, _)| *repeats > 0).collect();
-    assembled.program.sequence.splice(entry..=entry, kept.iter().map(|(template, repeats, _)| Run { template: *template, repeats: *repeats, ..run }));
+    assembled
+        .program
+        .sequence
+        .splice(entry..=entry, kept.iter().map(|(template, repeats, _)| Run { template: *template, repeats: *repeats, ..run }));
     assembled.places.splice(entry..=entry, kept.iter().map(|(_, _, place)| *place));
     own
 }
@@ -162,7 +165,7 @@ fn a_rank_that_is_late_is_named_with_the_skew_it_causes() {
     let late = traced(&case(), |assembled| {
         let operations = vec![Operation::Compute { ps: vec![100_000_000], launches: 0 }];
         assembled.program.templates.push(Template { operations });
-        assembled.labels.push(vec![lanecast::case::assemble::Label { name: "late", kind: "late", bytes: 0 }]);
+        assembled.labels.push(vec![lanecast::case::assemble::Label { name: "late", kind: "late", bytes: 0, half: None, ahead: false }]);
         let template = (assembled.program.templates.len() - 1) as u32;
         assembled.program.sequence.insert(1, Run { template, repeats: 1, members: 1 << 5 });
         assembled.places.insert(1, Place::Embedding);

@@ -18,7 +18,7 @@ pub fn link_loads(assembled: &Assembled) -> Vec<LinkLoad> {
         .collect();
     for (template, labels) in program.templates.iter().zip(&assembled.labels) {
         for (operation, label) in template.operations.iter().zip(labels) {
-            let Operation::Collective { collective } = operation else { continue };
+            let Operation::Collective { collective, .. } = operation else { continue };
             for (link, &bytes) in links.iter_mut().zip(&of[*collective as usize]) {
                 if bytes > 0 {
                     link.loads.insert((label.name.to_owned(), label.bytes), bytes);

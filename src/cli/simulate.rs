@@ -48,14 +48,14 @@ pub struct Arguments {
 /// Bad input, a strategy that cannot run, files that cannot be written.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let loaded = arguments.question.load()?;
-    let question = loaded.question();
-    let plan = question.plan()?;
     let strategy = Strategy::find(&arguments.strategy)?;
-    let mut context = Context::new(&loaded.machine, loaded.partition.tp as usize);
+    let question = loaded.question().under(strategy);
+    let mut context = Context::new(&loaded.machine, loaded.partition.ranks() as usize);
     context.environment.clone_from(&loaded.environment);
     if let Some(reason) = strategy.refusal(&context) {
         return Err(Fault::new("strategy-infeasible", format!("{} cannot run here: {reason}", strategy.id)));
     }
+    let plan = question.plan()?;
     let records = arguments.trace.is_some() || arguments.perfetto.is_some() || arguments.pages.wanted();
     let options = Options { reuse: !arguments.no_reuse, records };
     let answer = answer(&question, &plan, &Policy::single(strategy), &context, options)?;

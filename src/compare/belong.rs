@@ -40,7 +40,14 @@ pub fn check_headers(names: [&str; 2], headers: [&Header; 2]) -> Result<()> {
 ///
 /// # Errors
 /// `compare-cut`, `compare-empty`.
-pub fn check_ends(inputs: &[Input; 2], joiner: &Joiner, rest: &[Vec<Settled>; 2], rows: [u64; 2], passes: u32, names: &Names) -> Result<()> {
+pub fn check_ends(
+    inputs: &[Input; 2],
+    joiner: &Joiner,
+    rest: &[Vec<Settled>; 2],
+    rows: [u64; 2],
+    passes: u32,
+    names: &Names,
+) -> Result<()> {
     for side in 0..2 {
         if rows[side] == 0 {
             return Err(Fault::new("compare-empty", format!("{} holds no operation", inputs[side].name))

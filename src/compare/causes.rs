@@ -260,7 +260,8 @@ fn groups(lines: &[Line], cells: &[Micros], divisor: f64) -> Vec<Candidate> {
         for (layer, members) in layers {
             let us = sum(&members);
             let largest = members.iter().max_by(|a, b| cells[a.0][a.1].abs().total_cmp(&cells[b.0][b.1].abs()));
-            let mostly = largest.filter(|cell| members.len() > 1 && cells[cell.0][cell.1] / us > MOSTLY).map(|cell| lines[cell.0].name.clone());
+            let mostly =
+                largest.filter(|cell| members.len() > 1 && cells[cell.0][cell.1] / us > MOSTLY).map(|cell| lines[cell.0].name.clone());
             found.push(Candidate { what: What::Layer { layer, portion, us: times(&members), mostly }, us, cells: members });
         }
         for (name, members) in names {

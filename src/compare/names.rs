@@ -103,7 +103,11 @@ impl Names {
         }
         let slot = self.slots.len() as u32;
         let last = self.slots.len() + 1 == SLOTS_MAX;
-        let entry = if last { Slot { name: "others".to_owned(), layer: None, kind: Kind::Other } } else { Slot { name: short.clone(), layer, kind } };
+        let entry = if last {
+            Slot { name: "others".to_owned(), layer: None, kind: Kind::Other }
+        } else {
+            Slot { name: short.clone(), layer, kind }
+        };
         self.slots.push(entry);
         self.by_name.insert((short, layer), slot);
         slot

@@ -369,7 +369,11 @@ fn ledger(totals: &[Totals; 2], divisors: [u64; 2]) -> Vec<LedgerLine> {
     for (side, totals) in totals.iter().enumerate() {
         let divisor = divisors[side].max(1) as f64;
         for ((name, bytes), ledger) in &totals.ledger {
-            let line = lines.entry((name.clone(), *bytes)).or_insert_with(|| LedgerLine { name: name.clone(), bytes: *bytes, ..LedgerLine::default() });
+            let line = lines.entry((name.clone(), *bytes)).or_insert_with(|| LedgerLine {
+                name: name.clone(),
+                bytes: *bytes,
+                ..LedgerLine::default()
+            });
             line.count[side] = ledger.count as f64 / divisor;
             line.duration_us[side] = ledger.duration as f64 / 1e6 / divisor;
             line.skew_us[side] = ledger.skew as f64 / 1e6 / divisor;
@@ -382,7 +386,8 @@ fn ledger(totals: &[Totals; 2], divisors: [u64; 2]) -> Vec<LedgerLine> {
 
 /// `# part.wire_ns = 150600.000`, where both traces have it.
 fn parts(headers: &[Header; 2]) -> Vec<(String, [f64; 2])> {
-    let us = |header: &Header, key: &str| header.get(key).and_then(|ns| ns.parse::<f64>().ok()).filter(|ns| ns.is_finite()).map(|ns| ns / 1e3);
+    let us =
+        |header: &Header, key: &str| header.get(key).and_then(|ns| ns.parse::<f64>().ok()).filter(|ns| ns.is_finite()).map(|ns| ns / 1e3);
     (headers[0].entries.iter())
         .filter_map(|(key, _)| {
             let name = key.strip_prefix("part.")?.strip_suffix("_ns")?;

@@ -82,7 +82,10 @@ impl Side {
             return Ok(());
         }
         if row.rank >= RANKS_MAX {
-            return Err(Fault::new("compare-ranks", format!("{} has a rank {}, at most {RANKS_MAX} ranks are compared", self.name, row.rank)));
+            return Err(Fault::new(
+                "compare-ranks",
+                format!("{} has a rank {}, at most {RANKS_MAX} ranks are compared", self.name, row.rank),
+            ));
         }
         let next = self.order.len() as u32;
         let pass = *self.order.entry(row.pass).or_insert(next);
@@ -95,8 +98,11 @@ impl Side {
         self.totals.rows += 1;
         let (mut key, slot) = names.of(row);
         let Some(state) = self.open.get_mut(&pass) else {
-            return Err(Fault::new("compare-order", format!("{} comes back to pass {} after {OPEN_PASSES_MAX} others", self.name, row.pass))
-                .help("sort the rows by pass"));
+            return Err(Fault::new(
+                "compare-order",
+                format!("{} comes back to pass {} after {OPEN_PASSES_MAX} others", self.name, row.pass),
+            )
+            .help("sort the rows by pass"));
         };
         if self.sequence {
             key = state.sequence(row.rank).key(row, names);

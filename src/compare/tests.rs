@@ -97,7 +97,9 @@ fn traces_with_other_names_join_by_order() {
     assert!(compared.unmatched.is_empty(), "{:?}", compared.unmatched);
     assert!((compared.difference_us() - 3.0).abs() < 1e-9);
     assert_eq!(compared.sides[1].spent[Portion::Compute as usize], 12.0);
-    let What::Operation { layer: Some(1), portion: Portion::Compute, .. } = &compared.causes[0].what else { panic!("{:?}", compared.causes) };
+    let What::Operation { layer: Some(1), portion: Portion::Compute, .. } = &compared.causes[0].what else {
+        panic!("{:?}", compared.causes)
+    };
 }
 
 #[test]

@@ -180,7 +180,11 @@ fn draw_marks(area: &Area<'_>, frame: &Frame, chart: &Chart) -> Drawn {
         for dash in (frame.top..frame.bottom).step_by(8) {
             area.draw(&PathElement::new(vec![(x, dash), (x, (dash + 4).min(frame.bottom))], INK.stroke_width(1)))?;
         }
-        area.draw_text(&mark.label, &above, (x.clamp(frame.left + 20, frame.right - 20), frame.top - 4 - 14 * i32::try_from(line).unwrap_or(0)))?;
+        area.draw_text(
+            &mark.label,
+            &above,
+            (x.clamp(frame.left + 20, frame.right - 20), frame.top - 4 - 14 * i32::try_from(line).unwrap_or(0)),
+        )?;
     }
     Ok(())
 }

@@ -146,7 +146,11 @@ mod tests {
     fn nodes_and_edges_are_drawn() {
         let node = |label: &str, layer, x| Node { label: label.to_owned(), layer, x };
         let nodes = vec![node("cpu0", 0, 0.5), node("gpu<0>", 1, 0.25), node("gpu1", 1, 0.75)];
-        let edges = vec![Edge { from: 0, to: 1, load: [Some(0.05), None] }, Edge { from: 0, to: 2, load: [Some(0.7), Some(0.2)] }, Edge { from: 0, to: 9, load: [None, None] }];
+        let edges = vec![
+            Edge { from: 0, to: 1, load: [Some(0.05), None] },
+            Edge { from: 0, to: 2, load: [Some(0.7), Some(0.2)] },
+            Edge { from: 0, to: 9, load: [None, None] },
+        ];
         let graph = Graph { nodes, edges };
         for width in [WIDE, NARROW] {
             let svg = graph_chart(&graph, width);

@@ -97,13 +97,21 @@ fn checks(comparison: &Comparison, tolerances: &Tolerances) -> Vec<Check> {
     if let Some(limit) = tolerances.collective_pct {
         for line in comparison.ledger.iter().filter(|line| line.count.iter().all(|count| *count > 0.0)) {
             let mean = [0, 1].map(|side: usize| line.transfer_us[side] / line.count[side]);
-            checks.push(Check { what: format!("{} after the last arrival, %", line.name), limit, value: percent(mean[1] - mean[0], mean[0]) });
+            checks.push(Check {
+                what: format!("{} after the last arrival, %", line.name),
+                limit,
+                value: percent(mean[1] - mean[0], mean[0]),
+            });
         }
     }
     if let Some(limit) = tolerances.part_pct {
         for portion in Portion::ALL {
             let at = portion as usize;
-            checks.push(Check { what: format!("{}, % of the pass", portion.name()), limit, value: percent(b.spent[at] - a.spent[at], a.pass_us) });
+            checks.push(Check {
+                what: format!("{}, % of the pass", portion.name()),
+                limit,
+                value: percent(b.spent[at] - a.spent[at], a.pass_us),
+            });
         }
     }
     if let Some(limit) = tolerances.unmatched {
@@ -136,7 +144,9 @@ fn sides(comparison: &Comparison) -> Table {
     let keys = ["source", "strategy", "machine", "model", "tokens", "launch"];
     let mut columns = vec![Column::text("trace", "trace"), Column::text("file", "file")];
     columns.extend(keys.iter().map(|key| Column::text(key, key)));
-    columns.extend([("ranks", "ranks"), ("passes", "passes"), ("rows", "rows"), ("pass_ms", "pass, ms")].map(|(key, name)| Column::number(key, name)));
+    columns.extend(
+        [("ranks", "ranks"), ("passes", "passes"), ("rows", "rows"), ("pass_ms", "pass, ms")].map(|(key, name)| Column::number(key, name)),
+    );
     let mut table = Table::new(columns);
     for (letter, side) in ["A", "B"].iter().zip(&comparison.sides) {
         let mut row: Vec<Cell> = vec![(*letter).into(), side.name.as_str().into()];
@@ -199,7 +209,12 @@ fn details(comparison: &Comparison, drawings: bool) -> Vec<Section> {
         order.sort_by(|a, b| b.difference_us().abs().total_cmp(&a.difference_us().abs()));
         order
     };
-    let named = [("By operation", by_size(&comparison.operations)), ("By kind", comparison.kinds.clone()), ("By layer", by_size(&comparison.layers)), ("By rank", comparison.ranks.clone())];
+    let named = [
+        ("By operation", by_size(&comparison.operations)),
+        ("By kind", comparison.kinds.clone()),
+        ("By layer", by_size(&comparison.layers)),
+        ("By rank", comparison.ranks.clone()),
+    ];
     for (heading, lines) in named {
         if lines.is_empty() {
             continue;
@@ -252,7 +267,8 @@ fn lines_table(comparison: &Comparison, lines: &[Line]) -> Table {
     let moved = |at: usize| lines.iter().any(|line| (line.spent[1][at] - line.spent[0][at]).abs() >= 5e-5);
     let kept: Vec<bool> = (0..5).map(moved).collect();
     let has_path = lines.iter().any(|line| line.path.iter().all(|us| us.is_finite()));
-    let mut table = Table::new(columns.into_iter().enumerate().filter(|(at, _)| keep(*at, &kept, has_path)).map(|(_, column)| column).collect());
+    let mut table =
+        Table::new(columns.into_iter().enumerate().filter(|(at, _)| keep(*at, &kept, has_path)).map(|(_, column)| column).collect());
     for line in lines.iter().take(SHOWN) {
         let mut row: Vec<Cell> = vec![
             line.name.as_str().into(),
@@ -297,7 +313,12 @@ fn largest(comparison: &Comparison) -> Table {
 
 fn ledger(comparison: &Comparison) -> Vec<Block> {
     let mut columns = vec![Column::text("collective", "collective"), Column::number("bytes", "bytes")];
-    for (key, heading) in [("count", "count"), ("kernel_ms", "start to end, ms"), ("skew_ms", "of it waiting, ms"), ("each_us", "each after the last arrival, us")] {
+    for (key, heading) in [
+        ("count", "count"),
+        ("kernel_ms", "start to end, ms"),
+        ("skew_ms", "of it waiting, ms"),
+        ("each_us", "each after the last arrival, us"),
+    ] {
         columns.extend(["a", "b"].map(|side| Column::number(&format!("{side}_{key}"), &format!("{} {heading}", side.to_uppercase()))));
     }
     columns.extend(["a", "b"].map(|side| Column::text(&format!("{side}_source"), &format!("{} by", side.to_uppercase()))));

@@ -26,7 +26,13 @@ pub fn table(comparison: &Comparison) -> Table {
     columns.extend(["critical_a_us", "critical_b_us"].map(|key| Column::number(key, key)));
     let mut table = Table::new(columns);
     let [a, b] = &comparison.sides;
-    let pass = Line { name: "pass".to_owned(), count: [a.rows, b.rows], spent: [a.spent, b.spent], path: [a.pass_us, b.pass_us], ..Line::default() };
+    let pass = Line {
+        name: "pass".to_owned(),
+        count: [a.rows, b.rows],
+        spent: [a.spent, b.spent],
+        path: [a.pass_us, b.pass_us],
+        ..Line::default()
+    };
     table.row(line(comparison, "pass", &pass));
     for portion in Portion::ALL {
         let at = portion as usize;
@@ -35,7 +41,8 @@ pub fn table(comparison: &Comparison) -> Table {
         let one = Line { name: portion.name().to_owned(), spent, path: [a.path[at], b.path[at]], ..Line::default() };
         table.row(line(comparison, "part", &one));
     }
-    let views = [("kind", &comparison.kinds), ("operation", &comparison.operations), ("layer", &comparison.layers), ("rank", &comparison.ranks)];
+    let views =
+        [("kind", &comparison.kinds), ("operation", &comparison.operations), ("layer", &comparison.layers), ("rank", &comparison.ranks)];
     for (view, lines) in views {
         lines.iter().for_each(|one| table.row(line(comparison, view, one)));
     }
@@ -75,7 +82,8 @@ fn line(comparison: &Comparison, view: &str, line: &Line) -> Vec<Cell> {
 /// Everything, nested.
 pub fn json(comparison: &Comparison, checks: &[Check]) -> String {
     let us = |us: f64| json!(Number::new(us, DECIMALS));
-    let portions = |spent: &[f64; 5]| Value::Object(Portion::ALL.iter().map(|portion| (key(*portion), us(spent[*portion as usize]))).collect());
+    let portions =
+        |spent: &[f64; 5]| Value::Object(Portion::ALL.iter().map(|portion| (key(*portion), us(spent[*portion as usize]))).collect());
     let sides: Vec<Value> = (comparison.sides.iter())
         .map(|side| {
             let header: serde_json::Map<String, Value> =
@@ -109,8 +117,10 @@ pub fn json(comparison: &Comparison, checks: &[Check]) -> String {
         .map(|one| json!({ "trace": if one.side == 0 { "A" } else { "B" }, "pass": one.pass, "op": one.op, "us": us(one.us) }))
         .collect();
     let parts: serde_json::Map<String, Value> = comparison.parts.iter().map(|(name, both)| (name.clone(), json!(both.map(us)))).collect();
-    let checks: Vec<Value> =
-        checks.iter().map(|check| json!({ "what": check.what, "limit": check.limit, "value": Number::new(check.value, 6), "held": check.held() })).collect();
+    let checks: Vec<Value> = checks
+        .iter()
+        .map(|check| json!({ "what": check.what, "limit": check.limit, "value": Number::new(check.value, 6), "held": check.held() }))
+        .collect();
     to_json(&json!({
         "traces": sides, "difference_us": us(comparison.difference_us()), "joined_by_order": comparison.by_order, "causes": causes,
         "critical_path_parts_us": parts, "kinds": lines(&comparison.kinds), "operations": lines(&comparison.operations),

@@ -42,7 +42,13 @@ pub fn headline(comparison: &Comparison) -> String {
         return format!("Both passes take {}: {rest}", time(a.pass_us));
     }
     let percent = difference / a.pass_us.max(1e-9) * 100.0;
-    format!("B takes {} than A: {} against {} ({} %).", longer(difference), time(b.pass_us), time(a.pass_us), Number::new(percent, 2).signed())
+    format!(
+        "B takes {} than A: {} against {} ({} %).",
+        longer(difference),
+        time(b.pass_us),
+        time(a.pass_us),
+        Number::new(percent, 2).signed()
+    )
 }
 
 /// A cause in a sentence, with its share.
@@ -111,7 +117,10 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
     }
     let [a, b] = &comparison.sides;
     if a.passes != b.passes {
-        notes.push(format!("A has {} and B {} passes: those that only one has are listed, --passes compares one of each.", a.passes, b.passes));
+        notes.push(format!(
+            "A has {} and B {} passes: those that only one has are listed, --passes compares one of each.",
+            a.passes, b.passes
+        ));
     }
     for (letter, side) in ["A", "B"].iter().zip(&comparison.sides) {
         if side.ranks == 1 {
@@ -156,7 +165,13 @@ fn counted_twice(line: &LedgerLine) -> Option<String> {
     } else {
         String::new()
     };
-    Some(format!("{} of {} bytes occurs {} times a pass in A and {} times in B.{doubt}", line.name, line.bytes, Number::new(a, 2), Number::new(b, 2)))
+    Some(format!(
+        "{} of {} bytes occurs {} times a pass in A and {} times in B.{doubt}",
+        line.name,
+        line.bytes,
+        Number::new(a, 2),
+        Number::new(b, 2)
+    ))
 }
 
 #[cfg(test)]
@@ -173,17 +188,24 @@ mod tests {
     fn causes_are_sentences_with_shares() {
         let compared = comparison(16_987.0, 17_087.0);
         assert_eq!(headline(&compared), "B takes 100.00 us longer than A: 17.087 ms against 16.987 ms (+0.59 %).");
-        let what = What::Rank { rank: 5, own: Some((Portion::Launch, 100.0)), latest: Some((99.5, "L000.x.r5".to_owned())), caused: [1.0, 88.5] };
+        let what =
+            What::Rank { rank: 5, own: Some((Portion::Launch, 100.0)), latest: Some((99.5, "L000.x.r5".to_owned())), caused: [1.0, 88.5] };
         let words = cause(&Cause { what, us: 100.0 }, &compared);
         assert_eq!(
             words,
             "Rank 5 arrives later: the mean rank waits 87.50 us more for it (skew), most at L000.x.r5 (99.50 us behind the rank before it); rank 5 itself takes 100.00 us longer in launch gaps: 100.0 % of the difference."
         );
         let what = What::Layer { layer: 30, portion: Portion::Compute, us: [98.0, 196.0], mostly: Some("experts".to_owned()) };
-        assert!(cause(&Cause { what, us: 98.0 }, &compared).starts_with("Layer 30: its compute takes 98.00 us longer (196.00 us against 98.00 us, x2.00), most of it experts: 98.0 %"));
-        let what = What::Link { links: vec!["a > b".to_owned()], gbps: [45.7, 36.56], operations: vec!["ar".to_owned()], };
+        assert!(
+            cause(&Cause { what, us: 98.0 }, &compared)
+                .starts_with("Layer 30: its compute takes 98.00 us longer (196.00 us against 98.00 us, x2.00), most of it experts: 98.0 %")
+        );
+        let what = What::Link { links: vec!["a > b".to_owned()], gbps: [45.7, 36.56], operations: vec!["ar".to_owned()] };
         let words = cause(&Cause { what, us: 50.0 }, &compared);
-        assert!(words.starts_with("a > b can carry 36.6 instead of 45.7 GB/s (-20 %): the collectives that cross it (ar) take 50.00 us longer"), "{words}");
+        assert!(
+            words.starts_with("a > b can carry 36.6 instead of 45.7 GB/s (-20 %): the collectives that cross it (ar) take 50.00 us longer"),
+            "{words}"
+        );
     }
 
     #[test]

@@ -120,6 +120,10 @@ mod tests {
         let loaded: Vec<&Edge> = graph.edges.iter().filter(|edge| edge.load != [None, None]).collect();
         assert_eq!(loaded.len(), 1);
         let (from, to) = (&graph.nodes[loaded[0].from].label, &graph.nodes[loaded[0].to].label);
-        assert!(if loaded[0].load[0].is_some() { (from.as_str(), to.as_str()) == ("switch0", "gpu0") } else { (from.as_str(), to.as_str()) == ("gpu0", "switch0") });
+        assert!(if loaded[0].load[0].is_some() {
+            (from.as_str(), to.as_str()) == ("switch0", "gpu0")
+        } else {
+            (from.as_str(), to.as_str()) == ("gpu0", "switch0")
+        });
     }
 }

@@ -5,6 +5,7 @@
 //! with what reproduces it ([`reproduce`]).
 
 pub mod allreduce;
+pub mod allreduce_page;
 pub mod compare;
 mod compare_page;
 mod compare_rows;

@@ -26,6 +26,8 @@ const SHOWN: usize = 8;
 /// The sections for people; drawings where `records` of the pass are given.
 pub fn sections(headline: &str, answer: &Answer, strategy: &Strategy, machine: &Machine, records: Option<&[Record]>) -> Vec<Section> {
     let mut pass = vec![Block::Text(headline.to_owned()), Block::Text(summary(answer, strategy))];
+    let load = answer.expert_load().map(crate::report::rank::expert_line);
+    pass.extend(load.map(|line| Block::Text(format!("Experts are whole on a rank; {line}"))));
     let mut sections = Vec::new();
     let Some(records) = records else {
         pass.push(Block::Table(kinds(answer)));

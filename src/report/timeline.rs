@@ -54,12 +54,14 @@ impl Timeline {
             let known = arrivals.entry(collective(record)).or_insert((at, at));
             *known = (known.0.min(at), known.1.max(at));
         }
-        let mut timeline = Timeline { ranks: BTreeMap::new(), spreads: Vec::new(), layers: BTreeMap::new(), waiting: BTreeMap::new(), end: 0.0 };
+        let mut timeline =
+            Timeline { ranks: BTreeMap::new(), spreads: Vec::new(), layers: BTreeMap::new(), waiting: BTreeMap::new(), end: 0.0 };
         for record in records {
             let (start, end) = (us(record.start), us(record.end));
             timeline.end = timeline.end.max(end);
             let row = timeline.ranks.entry(record.rank).or_default();
-            let last = arrivals.get(collective(record)).filter(|_| record.kind == Kind::Communication).map_or(start, |(_, last)| last.min(end));
+            let last =
+                arrivals.get(collective(record)).filter(|_| record.kind == Kind::Communication).map_or(start, |(_, last)| last.min(end));
             if last > start {
                 row.push(Stretch { start, end: last, portion: Portion::Skew, layer: record.layer });
             }
@@ -83,7 +85,10 @@ impl Timeline {
     /// Each rank's sums, the whole pass, one layer from close by, and the spread of the arrivals.
     pub fn blocks(&self, layer: Option<u32>) -> Vec<Block> {
         let mut blocks = vec![
-            Block::Text("The whole pass. Within each layer a rank's compute (with the gaps), its waiting and its collectives are put together.".to_owned()),
+            Block::Text(
+                "The whole pass. Within each layer a rank's compute (with the gaps), its waiting and its collectives are put together."
+                    .to_owned(),
+            ),
             both("The whole pass, a row a rank", |width| row_chart(&self.whole(), width)),
         ];
         if self.ranks.len() > RANKS_MAX {
@@ -221,7 +226,8 @@ mod tests {
     #[test]
     fn a_layer_is_put_together() {
         let stretch = |start, end, portion| Stretch { start, end, portion, layer: Some(1) };
-        let row = [stretch(1000.0, 3000.0, Portion::Compute), stretch(4000.0, 5000.0, Portion::Skew), stretch(5000.0, 9000.0, Portion::Transfer)];
+        let row =
+            [stretch(1000.0, 3000.0, Portion::Compute), stretch(4000.0, 5000.0, Portion::Skew), stretch(5000.0, 9000.0, Portion::Transfer)];
         let spans: Vec<(f64, f64, usize)> = by_layer(&row).iter().map(|span| (span.start, span.end, span.kind)).collect();
         // 8 ms in all, 4 of transfer, 1 of waiting: 3 of compute with the gap.
         assert_eq!(spans, [(1.0, 4.0, 0), (4.0, 5.0, 2), (5.0, 9.0, 1)]);

@@ -91,7 +91,8 @@ fn scatter(compared: &[Compared<'_>]) -> Block {
         .collect();
     let axis = |label: &str| Axis { label: label.to_owned(), log: true };
     let title = "Forecast over measurement; on the line they are equal".to_owned();
-    let chart = Chart { title: title.clone(), x: axis("measured, us"), y: axis("forecast, us"), series, named, marks: Vec::new(), diagonal: true };
+    let chart =
+        Chart { title: title.clone(), x: axis("measured, us"), y: axis("forecast, us"), series, named, marks: Vec::new(), diagonal: true };
     both(&title, |width| line_chart(&chart, width))
 }
 
@@ -100,7 +101,10 @@ fn by_size(compared: &[Compared<'_>]) -> Block {
     let groups = by_machine(compared);
     let series: Vec<Series> = (groups.into_iter())
         .map(|(name, rows)| {
-            let points = rows.iter().map(|(measured, forecast, bytes)| Point { x: *bytes, y: (forecast / measured - 1.0) * 100.0, interval: None }).collect();
+            let points = rows
+                .iter()
+                .map(|(measured, forecast, bytes)| Point { x: *bytes, y: (forecast / measured - 1.0) * 100.0, interval: None })
+                .collect();
             Series { name, points, joined: false, marked: true }
         })
         .collect();
