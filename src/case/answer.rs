@@ -72,7 +72,14 @@ pub struct Share {
 /// # Errors
 /// What assembling and simulating can meet.
 pub fn answer(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>, options: Options) -> Result<Answer> {
-    let assembled = assemble(question, plan, policy, context)?;
+    run(assemble(question, plan, policy, context)?, options)
+}
+
+/// Simulates what was assembled.
+///
+/// # Errors
+/// What simulating can meet.
+pub fn run(assembled: Assembled, options: Options) -> Result<Answer> {
     let outcome = simulate(&assembled.program, options)?;
     Ok(figures(assembled, outcome))
 }

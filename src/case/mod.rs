@@ -5,7 +5,7 @@
 //! which ranks, [`turns`] lets two halves of a batch take turns; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
 //! constants and cabling into the simulator's integers; [`prices`] keeps what was
-//! priced. [`pieces`] splits a pass into kernels and collectives, to be added up
+//! priced, [`loads`] says what each collective takes over each link. [`pieces`] splits a pass into kernels and collectives, to be added up
 //! without simulating it whole. [`knobs`] is the one registry of numbers: every
 //! one of a case is read and changed by its path. [`tuner_rules`], [`engine`] and
 //! [`exported`] say policy and plan in others' words.
@@ -19,6 +19,7 @@ pub mod engine;
 pub mod exported;
 pub mod knobs;
 pub mod pieces;
+pub mod loads;
 pub mod pricing;
 pub mod question;
 pub mod records;

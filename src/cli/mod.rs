@@ -17,6 +17,7 @@ pub mod allreduce;
 pub mod arguments;
 pub mod calibrate;
 pub mod detect;
+pub mod compare;
 pub mod explain;
 pub mod export;
 pub mod import;
@@ -40,6 +41,7 @@ use clap::Parser;
 use clap::Subcommand;
 
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::session::ColorChoice;
 use crate::cli::session::Session;
 use crate::error::Result;
@@ -82,6 +84,7 @@ enum Command {
     Speculate(speculate::Arguments),
     Detect(detect::Arguments),
     Calibrate(calibrate::Arguments),
+    Compare(compare::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -98,6 +101,7 @@ impl Command {
             Command::Validate(arguments) => arguments.output.clone(),
             Command::Sweep(arguments) => arguments.report.clone(),
             Command::Optimize(arguments) => arguments.output.clone(),
+            Command::Compare(arguments) => arguments.output.clone(),
             // They write files of other formats; what they say is a table.
             Command::Import(_) | Command::Export(_) => Output::default(),
             Command::Speculate(arguments) => arguments.output.clone(),
@@ -108,6 +112,25 @@ impl Command {
             Command::Strategies(arguments) => arguments.output.clone(),
             Command::Explain(arguments) => arguments.output.clone(),
         }
+    }
+
+    /// `--html`, of the commands that take it.
+    fn pages(&self) -> Option<&Pages> {
+        match self {
+            Command::Rank(arguments) => Some(&arguments.pages),
+            Command::Simulate(arguments) => Some(&arguments.pages),
+            Command::Allreduce(arguments) => Some(&arguments.pages),
+            Command::Validate(arguments) => Some(&arguments.pages),
+            Command::Compare(arguments) => Some(&arguments.pages),
+            _ => None,
+        }
+    }
+
+    fn emit(&self, report: &Report, session: &Session) -> Result<bool> {
+        if let Some(pages) = self.pages() {
+            pages.emit(report)?;
+        }
+        self.output().emit(report, session)
     }
 
     fn run(&self, session: &Session) -> Result<Report> {
@@ -124,6 +147,7 @@ impl Command {
             Command::Speculate(arguments) => speculate::run(arguments, session),
             Command::Detect(arguments) => detect::run(arguments, session),
             Command::Calibrate(arguments) => calibrate::run(arguments, session),
+            Command::Compare(arguments) => compare::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),
@@ -145,7 +169,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let session = Session::from_environment(&typed, cli.color, cli.quiet, cli.verbose);
-    match cli.command.run(&session).and_then(|report| cli.command.output().emit(&report, &session)) {
+    match cli.command.run(&session).and_then(|report| cli.command.emit(&report, &session)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(fault) => {

@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::question::QuestionArguments;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
@@ -42,6 +43,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
+    pub(super) pages: Pages,
+    #[command(flatten)]
     pub(super) output: Output,
 }
 
@@ -78,6 +81,9 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let mut sections = crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline());
     let mut rows = crate::report::rank::csv_table(&ranking);
     let mut reproduce = session.reproduce();
+    if arguments.pages.wanted() {
+        crate::report::rank_page::add_drawings(&mut sections, &ranking, request.baseline.id);
+    }
     if let Some(uncertainty) = &uncertainty {
         // Behind finding and ranking.
         sections.insert(2, crate::report::uncertain::section(&ranking, uncertainty));

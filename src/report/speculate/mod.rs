@@ -14,6 +14,7 @@ use crate::render::chart::Chart;
 use crate::render::chart::Point;
 use crate::render::chart::Series;
 use crate::render::chart::line_chart;
+use crate::render::drawing::both;
 use crate::render::number::Number;
 use crate::render::page::Block;
 use crate::render::page::Section;
@@ -59,7 +60,7 @@ pub fn sections(request: &Request<'_>, answer: &Answer, observed: &Observed, hea
             heading: "Policy by message size".to_owned(),
             blocks: vec![Block::Table(tables::policy_table(&answer.policy)), Block::Text(POLICY_WORDS.to_owned())],
         },
-        Section { heading: "Drawing".to_owned(), blocks: vec![Block::Drawing(line_chart(&chart(request, answer)))] },
+        Section { heading: "Drawing".to_owned(), blocks: vec![both("Gain by drafts a cycle", |width| line_chart(&chart(request, answer), width))] },
     ];
     if !answer.refused.is_empty() {
         let names: Vec<&str> = answer.refused.iter().map(|(id, _)| *id).collect();
@@ -222,5 +223,8 @@ pub fn chart(request: &Request<'_>, answer: &Answer) -> Chart {
         x: Axis { label: "drafts a cycle".to_owned(), log: false },
         y: Axis { label: "tokens/s against plain, %".to_owned(), log: false },
         series: request.batches.iter().map(series).collect(),
+        named: request.batches.len(),
+        marks: Vec::new(),
+        diagonal: false,
     }
 }
