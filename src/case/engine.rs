@@ -78,6 +78,8 @@ impl Engine {
             (Engine::Vllm, "torch-symmetric") => Some(Own { flags: &[], environment: &[("VLLM_ALLREDUCE_USE_SYMM_MEM", "1")] }),
             (Engine::Sglang, "mscclpp-allpair" | "mscclpp-packet") => flags(&["--enable-mscclpp"]),
             (_, "expert-parallel" | "tp4-pp2") => flags(&[]),
+            (Engine::Sglang, "two-batch-overlap") => flags(&["--enable-two-batch-overlap"]),
+            (Engine::Vllm, "two-batch-overlap") => flags(&["--enable-dbo"]),
             _ => None,
         }
     }
