@@ -8,16 +8,14 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn snapshots() {
-    // The cases run when they are dropped.
-    drop(
-        trycmd::TestCases::new()
-            .env("NO_COLOR", "1")
-            .env("COLUMNS", "100")
-            .insert_var("[VERSION]", env!("CARGO_PKG_VERSION"))
-            .expect("a valid variable")
-            .case("tests/cmd/*.trycmd")
-            .case("README.md"),
-    );
+    trycmd::TestCases::new()
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "100")
+        .insert_var("[VERSION]", env!("CARGO_PKG_VERSION"))
+        .expect("a valid variable")
+        .case("tests/cmd/*.trycmd")
+        .case("README.md")
+        .run();
     the_readme_shows_the_import();
 }
 

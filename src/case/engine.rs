@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn what_no_flag_does_is_said() {
         let text = of(Engine::Sglang, "one-shot-push");
-        assert!(text.contains("# No flag of SGLang turns it on") && !text.contains("--disable-custom-all-reduce"), "{text}");
+        assert!(text.contains("# No flag of SGLang turns it on") && !text.contains("\n    --disable-custom-all-reduce"), "{text}");
     }
 
     #[test]

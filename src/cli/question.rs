@@ -6,12 +6,12 @@ use std::path::Path;
 use clap::Args;
 use clap::ValueEnum;
 
+use crate::case::Case;
 use crate::case::LaunchMode;
-use crate::case::Question;
 use crate::error::Fault;
 use crate::error::Result;
-use crate::import::input::Input;
 use crate::machine::Cabling;
+use crate::import::input::Input;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::model::Phase;
@@ -70,7 +70,7 @@ pub struct QuestionArguments {
     /// The same GPUs cabled otherwise: direct, one-switch, two-switches, three-switch-tree
     #[arg(long)]
     pub cabling: Option<Cabling>,
-    /// Changes one number of the machine: `--set fabric.host_memory_latency_ns=600`
+    /// Changes one number (`lanecast explain knobs`): `--set fabric.host_memory_latency_ns=600`
     #[arg(long, value_name = "PATH=NUMBER")]
     pub set: Vec<super::arguments::Assignment>,
     /// A variable that is set for NCCL whatever the strategy: `--env NCCL_P2P_LEVEL=SYS`;
@@ -79,20 +79,15 @@ pub struct QuestionArguments {
     pub env: Vec<String>,
 }
 
-/// What the arguments name, loaded.
-pub struct Loaded {
-    /// The machine, with `--set` applied.
-    pub machine: Machine,
-    /// The model.
-    pub model: Model,
-    /// The pass.
-    pub workload: Workload,
-    /// How the model is split.
-    pub partition: Partition,
-    /// How the pass is launched.
-    pub launch: LaunchMode,
-    /// `--env`.
-    pub environment: BTreeMap<String, String>,
+/// What the arguments name, loaded, with `--set` applied.
+pub struct Loaded(pub Case);
+
+impl std::ops::Deref for Loaded {
+    type Target = Case;
+
+    fn deref(&self) -> &Case {
+        &self.0
+    }
 }
 
 impl QuestionArguments {
@@ -101,13 +96,6 @@ impl QuestionArguments {
     /// # Errors
     /// Unknown names, bad files, bad numbers.
     pub fn load(&self) -> Result<Loaded> {
-        let mut machine = Machine::load(&self.machine)?;
-        if let Some(cabling) = self.cabling {
-            machine = machine.recable(cabling)?;
-        }
-        for assignment in &self.set {
-            machine.set(&assignment.name, assignment.value)?;
-        }
         let phase = match self.phase {
             Some(PhaseArgument::Decode) => Phase::Decode,
             Some(PhaseArgument::Verify) => Phase::Verify,
@@ -118,26 +106,24 @@ impl QuestionArguments {
         let mut workload = Workload::new(phase, self.tokens, self.context);
         workload.batch = self.batch;
         workload.check()?;
-        Ok(Loaded {
-            machine,
-            model: Model::load(&self.model)?,
-            workload,
-            partition: Partition::tensor(self.tp),
-            launch: match self.launch {
-                Launch::Graph => LaunchMode::Graph,
-                Launch::Eager => LaunchMode::Eager,
-            },
-            environment: environment(&self.env)?,
-        })
+        let launch = match self.launch {
+            Launch::Graph => LaunchMode::Graph,
+            Launch::Eager => LaunchMode::Eager,
+        };
+        let (mut machine, model) = (Machine::load(&self.machine)?, Model::load(&self.model)?);
+        if let Some(cabling) = self.cabling {
+            machine = machine.recable(cabling)?;
+        }
+        let mut case = Case::new(machine, model, workload, Partition::tensor(self.tp), launch);
+        case.environment = environment(&self.env)?;
+        for assignment in &self.set {
+            case.set(&assignment.name, assignment.value)?;
+        }
+        Ok(Loaded(case))
     }
 }
 
 impl Loaded {
-    /// As a question.
-    pub fn question(&self) -> Question<'_> {
-        Question { machine: &self.machine, model: &self.model, workload: self.workload, partition: self.partition, launch: self.launch }
-    }
-
     /// What was defaulted when the machine was imported.
     pub fn assumptions(&self) -> Vec<String> {
         let notes = &self.machine.notes;

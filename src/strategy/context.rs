@@ -86,9 +86,10 @@ impl<'a> Context<'a> {
     pub fn all_nvlink(&self) -> bool {
         let mut devices = self.devices();
         devices.dedup();
+        let routes = self.searches.routes(self.machine);
         let joined = |a: u32, b: u32| {
-            let route = self.machine.route(Endpoint::Gpu(a as usize), Endpoint::Gpu(b as usize));
-            route.is_some_and(|route| route.path == PathType::Nvl)
+            let way = routes.way(Endpoint::Gpu(a as usize), Endpoint::Gpu(b as usize));
+            way.is_some_and(|way| way.label == PathType::Nvl)
         };
         devices.iter().all(|&a| devices.iter().all(|&b| a == b || joined(a, b)))
     }

@@ -74,7 +74,7 @@ pub enum Kernel {
 }
 
 /// A collective lowered to a schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lowering {
     /// Who sends what to whom.
     pub schedule: Schedule,
