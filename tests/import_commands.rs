@@ -219,3 +219,38 @@ fn exports_say_what_nccl_and_engines_read() {
     assert!((0..8).all(|rank| desk.path(&format!("pass.{rank}.et")).is_file()));
     assert!(desk.read("pass.goal").starts_with("num_ranks 8\n"));
 }
+
+/// Whatever tells a machine is enough to rank on it.
+#[test]
+fn every_way_to_a_machine_leads_to_a_ranking() {
+    let desk = Desk::new();
+    desk.write(
+        "lspci.txt",
+        "00:00.0 Host bridge: Advanced Micro Devices, Inc. [AMD] Turin Root Complex\n\tNUMA node: 0\n\
+         00:01.1 PCI bridge: AMD Turin GPP Bridge\n\tBus: primary=00, secondary=01, subordinate=01\n\tCapabilities: [58] Express (v2) Root Port\n\
+         01:00.0 3D controller: NVIDIA Corporation GB202GL [RTX PRO 6000 Blackwell Server Edition]\n\tNUMA node: 0\n\t\tLnkCap:\tSpeed 32GT/s, Width x16\n\
+         00:01.2 PCI bridge: AMD Turin GPP Bridge\n\tBus: primary=00, secondary=02, subordinate=02\n\tCapabilities: [58] Express (v2) Root Port\n\
+         02:00.0 3D controller: NVIDIA Corporation GB202GL [RTX PRO 6000 Blackwell Server Edition]\n\tNUMA node: 0\n\t\tLnkCap:\tSpeed 32GT/s, Width x16\n",
+    );
+    desk.write("topo.xml", desk.done("export topology --quiet --machine 4x-rtx-pro-6000-one-chip"));
+    for input in ["lspci.txt", "topo.xml", "p2p.txt", "topo.txt"] {
+        desk.done(&format!("import --quiet {input} -o m.toml"));
+        let ranking = desk.done("rank --quiet --machine m.toml --tp 2 --strategies nccl-default");
+        assert!(ranking.contains("What is assumed of m") && ranking.contains("nccl-default"), "{input}: {ranking}");
+    }
+    desk.refused("import m.toml", &["import-own", "machine file", "--machine"]);
+}
+
+/// The ending of the output tells what is wanted of files that give several things.
+#[test]
+fn the_ending_chooses_the_product() {
+    let desk = Desk::new();
+    let ranks: String = (0..4).map(|r| format!("#  Rank  {r} Group  0 Pid 1 on x device  {r} [0000:0{r}:00] NVIDIA L40S\n")).collect();
+    desk.write("tests.txt", format!("# nThread 1 nGpus 4 graph: 0\n{ranks} 43008 21504 half sum -1 19.5 2.20 3.31 0 18.70 2.30 3.45 0\n"));
+    desk.done("import --quiet tests.txt topo.txt -o m.toml");
+    assert!(desk.read("m.toml").contains("kind = \"l40s\""), "the GPUs of the table are those of the machine");
+    desk.done("import --quiet --id m tests.txt topo.txt -o m.csv");
+    assert!(desk.read("m.csv").contains("m,4,nccl,auto,auto,,,,eager_chain_single_thread,43008,fp16,"));
+    let report = desk.done("validate --quiet m.csv --machines .");
+    assert!(report.contains("2 rows, 0 skipped"), "{report}");
+}

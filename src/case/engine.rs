@@ -78,6 +78,8 @@ impl Engine {
             (Engine::Vllm, "torch-symmetric") => Some(Own { flags: &[], environment: &[("VLLM_ALLREDUCE_USE_SYMM_MEM", "1")] }),
             (Engine::Sglang, "mscclpp-allpair" | "mscclpp-packet") => flags(&["--enable-mscclpp"]),
             (_, "expert-parallel" | "tp4-pp2") => flags(&[]),
+            (Engine::Sglang, "two-batch-overlap") => flags(&["--enable-two-batch-overlap"]),
+            (Engine::Vllm, "two-batch-overlap") => flags(&["--enable-dbo"]),
             _ => None,
         }
     }
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn what_no_flag_does_is_said() {
         let text = of(Engine::Sglang, "one-shot-push");
-        assert!(text.contains("# No flag of SGLang turns it on") && !text.contains("--disable-custom-all-reduce"), "{text}");
+        assert!(text.contains("# No flag of SGLang turns it on") && !text.contains("\n    --disable-custom-all-reduce"), "{text}");
     }
 
     #[test]

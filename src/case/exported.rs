@@ -46,13 +46,31 @@ pub fn goal(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Con
     let kinds = kinds(question, plan)?;
     let time = |rank: u32, op: &crate::model::Op| cost::duration(op, kinds[rank as usize], Cache::Cold);
     plan_files::goal(plan, time, |collective, members| {
-        if members != context.ranks {
-            return Err(Fault::new("collective-not-modelled", format!("a collective of {members} of {} ranks", context.ranks))
-                .help("use tensor parallelism alone"));
-        }
         let strategy = policy.of(collective.bytes)?;
-        Ok((strategy.lower)(context, strategy, Logical::from(collective.kind), collective.bytes)?.schedule)
+        let lower = |context: &Context<'_>| (strategy.lower)(context, strategy, Logical::from(collective.kind), collective.bytes);
+        if members.len() == context.ranks {
+            return Ok(lower(context)?.schedule);
+        }
+        // A stage, or the pair that hands its result on.
+        let group = context.among(members.iter().filter_map(|&member| context.members.get(member).copied()).collect());
+        Ok(lower(&group)?.schedule)
     })
+}
+
+/// The plan of the pass as the policy splits it.
+///
+/// # Errors
+/// Those of planning; `policy-unsayable` for halves of a batch that take turns.
+pub fn plan(question: &Question<'_>, policy: &Policy) -> Result<Plan> {
+    let split = match policy.rows.as_slice() {
+        [(_, strategy)] => question.under(strategy),
+        _ => *question,
+    };
+    if split.partition.micro_batches > 1 {
+        return Err(Fault::new("policy-unsayable", "halves of a batch that take turns are more than one order of operations can say")
+            .help("export a strategy that keeps the batch whole"));
+    }
+    split.plan()
 }
 
 #[cfg(test)]
@@ -79,6 +97,14 @@ mod tests {
         // A ring of 8 sends 14 chunks a rank and channel: 123 all-reduces and a gather of 7.
         assert!(text.matches(": send ").count() >= 8 * (123 * 14 + 7), "{}", text.matches(": send ").count());
         assert_eq!(chakra(&question, &plan).expect("files").len(), 8);
+        // Two stages of four: the all-reduces of a stage, and what it hands on.
+        let staged = Policy::single(Strategy::find("tp4-pp2").expect("known"));
+        let split = super::plan(&question, &staged).expect("a plan");
+        assert_eq!((split.partition.tp, split.partition.pp), (4, 2));
+        let text = goal(&question, &split, &staged, &Context::new(&machine, 8)).expect("a schedule");
+        assert!(text.matches(": send ").count() > 1000 && text.matches(": send ").count() == text.matches(": recv ").count());
+        let halves = Policy::single(Strategy::find("two-batch-overlap").expect("known"));
+        assert!(super::plan(&question, &halves).is_err());
         let few = Question { partition: Partition::tensor(16), ..question };
         assert!(few.plan().is_err() || chakra(&few, &few.plan().expect("a plan")).is_err());
     }

@@ -210,7 +210,8 @@ mod tests {
             let choice = communicator.choose(nccl::Collective::AllReduce, bytes, &nccl::Force::default()).expect("a choice");
             let rule = rules.iter().find(|r| r.collective == Collective::AllReduce && (r.min_bytes..=r.max_bytes).contains(&bytes));
             let rule = rule.expect("every size has a rule");
-            assert_eq!((rule.algorithm.name(), rule.protocol.name()), (choice.algorithm.name(), choice.protocol.name()), "{bytes}");
+            let decided = (Algorithm::from_name(choice.algorithm.name()), Protocol::from_name(choice.protocol.name()));
+            assert_eq!((rule.algorithm.clone(), rule.protocol.clone()), decided, "{bytes}");
         }
         let text = crate::import::export::tuner::write(&[], &rules).expect("sayable");
         assert_eq!(crate::import::export::tuner::read("t.conf", &text).expect("reads"), rules);

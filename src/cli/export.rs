@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     if arguments.what == What::Chakra {
         let files = match &arguments.trace {
             Some(path) => chakra::write(&records(path)?),
-            None => exported::chakra(&loaded.question(), &loaded.question().plan()?)?,
+            None => exported::chakra(&loaded.question(), &exported::plan(&loaded.question(), &policy)?)?,
         };
         write_ranks(arguments, &files, session)?;
         return Ok(report(String::new(), session));
@@ -143,7 +143,7 @@ fn text(arguments: &Arguments, loaded: &Loaded, policy: &Policy, context: &Conte
         What::Vllm => started(Engine::Vllm),
         What::Graph => graph(policy, context, session),
         What::Topology => Ok(topology_xml::write(&loaded.machine)),
-        What::Goal => exported::goal(&loaded.question(), &loaded.question().plan()?, policy, context),
+        What::Goal => exported::goal(&loaded.question(), &exported::plan(&loaded.question(), policy)?, policy, context),
         What::Chakra => Ok(String::new()),
     }
 }

@@ -41,7 +41,7 @@ pub struct Arguments {
     /// Write to this file instead of stdout; an old file stays until the new one is complete
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// What to write; by default the first of these that the files give
+    /// What to write; by default the first of these that the files give and that OUT's ending (csv, toml) is for
     #[arg(long = "as", value_name = "PRODUCT", value_enum)]
     product: Option<Wanted>,
     /// The machine's id in what is written; of a machine by default the name of OUT
@@ -109,16 +109,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let outcome = import::read_all(&arguments.files, arguments.kind)?;
     say(&outcome, session);
     let all = product::products(&outcome);
-    let product = match arguments.product {
-        Some(wanted) => wanted.product(),
-        None => *all.first().ok_or_else(|| Fault::new("import-nothing", "the files hold nothing that can be written"))?,
-    };
+    let product = choose(arguments, &all)?;
     check_pass(arguments, product, &outcome)?;
     let wish = wish(arguments, product);
+    let mut gpus = 0;
     if product == Product::Machine {
-        for note in &machine::machine(&outcome.facts, &wish)?.notes {
-            session.note(&format!("the machine: {note}"));
-        }
+        let machine = machine::machine(&outcome.facts, &wish)?;
+        machine.notes.iter().for_each(|note| session.note(&format!("the machine: {note}")));
+        gpus = machine.gpus.len();
     }
     match &arguments.output {
         Some(path) => write_file_with(path, |file| product::write(&outcome, product, &wish, arguments.pass, file))?,
@@ -129,6 +127,9 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         }
     }
     conclude(arguments, product, &all, session);
+    if let Some(path) = &arguments.output {
+        advise(arguments, product, path, gpus, session);
+    }
     Ok(Report {
         title: "Import".to_owned(),
         sections: Vec::new(),
@@ -158,12 +159,34 @@ fn conclude(arguments: &Arguments, product: Product, all: &[Product], session: &
     if path.extension().is_none_or(|found| found != ending) && path.is_file() {
         session.warn(&format!("{} should end with .{ending}: other commands tell files by it", path.display()));
     }
+}
+
+/// The command to go on with.
+fn advise(arguments: &Arguments, product: Product, path: &Path, gpus: usize, session: &Session) {
     let path = path.display();
     match product {
-        Product::Machine => session.note(&format!("next: lanecast rank --machine {path} --tp N")),
+        Product::Machine => {
+            // Models split over powers of two.
+            let ranks = (0..).map(|log2| 1usize << log2).take_while(|ranks| *ranks <= gpus.clamp(1, 64)).last().unwrap_or(1);
+            session.note(&format!("next: lanecast rank --machine {path} --tp {ranks}"));
+        }
+        Product::Observations if arguments.id.is_none() => {
+            session.note("next: give the machine's id with --id, then lanecast validate compares with forecasts");
+        }
         Product::Observations => session.note(&format!("next: lanecast validate {path}")),
         _ => {}
     }
+}
+
+/// What was asked for; else the first product that OUT's ending is for; else the first.
+fn choose(arguments: &Arguments, all: &[Product]) -> Result<Product> {
+    if let Some(wanted) = arguments.product {
+        return Ok(wanted.product());
+    }
+    let ending = arguments.output.as_deref().and_then(Path::extension);
+    let fits = all.iter().find(|product| ending.is_some_and(|ending| ending == product.describe().1));
+    let chosen = fits.or_else(|| all.first()).copied();
+    chosen.ok_or_else(|| Fault::new("import-nothing", "the files hold nothing that can be written"))
 }
 
 /// A machine is called after its file unless it is told otherwise; a file of

@@ -117,7 +117,12 @@ fn kinds(facts: &Facts, wish: &Wish, count: usize) -> Result<Vec<String>> {
 /// The kind that the driver's name or the PCI device tells.
 pub(super) fn kind_of(facts: &Facts, gpu: &Gpu) -> Option<&'static str> {
     let pci = facts.pci.iter().find(|d| d.bus == gpu.bus).map_or("", |d| d.name.as_str());
-    KINDS.iter().find(|(part, _)| gpu.name.contains(part) || pci.contains(part)).map(|(_, kind)| *kind)
+    KINDS.iter().find(|(part, _)| names(&gpu.name, part) || names(pci, part)).map(|(_, kind)| *kind)
+}
+
+/// Whether `part` stands in `text` and no digit follows: an A1000 is no A100.
+fn names(text: &str, part: &str) -> bool {
+    text.match_indices(part).any(|(at, _)| !text[at + part.len()..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// What the settings mean for the machine, in sentences.
@@ -301,4 +306,18 @@ fn class_text(out: &mut String, name: &str, class: &Class) {
         number(&class.backward),
         number(&class.latency)
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_by_whole_names() {
+        let kind = |name: &str| kind_of(&Facts::default(), &Gpu { name: name.to_owned(), ..Gpu::default() });
+        assert_eq!(kind("NVIDIA RTX PRO 6000 Blackwell Server Edition"), Some("rtx-pro-6000"));
+        assert_eq!(kind("NVIDIA A100-PCIE-40GB"), Some("a100-pcie-80gb"));
+        assert_eq!((kind("NVIDIA RTX A1000"), kind("Tesla V100"), kind("")), (None, None, None));
+        assert_eq!(kind("NVIDIA GeForce RTX 3090 Ti"), Some("rtx-3090"));
+    }
 }
