@@ -26,6 +26,7 @@ use crate::render::chart::Chart;
 use crate::render::chart::Point;
 use crate::render::chart::Series;
 use crate::render::chart::line_chart;
+use crate::render::drawing::WIDE;
 use crate::render::number::Number;
 use crate::render::page::Block;
 use crate::render::page::Section;
@@ -231,7 +232,7 @@ fn plot(summary: &Summary, space: &Space) -> String {
     let point = |x: f64, y: f64| Point { x, y, interval: None };
     let kept = |kept: &Kept| point(kept.pass_ms, kept.tokens_per_s);
     let series = |name: &str, points: Vec<Point>, joined: bool| Series { name: name.to_owned(), points, joined, marked: !joined };
-    line_chart(&Chart {
+    let chart = Chart {
         title: format!("{}: {} cases", space.grid.name, summary.rows),
         x: Axis { label: "pass, ms".to_owned(), log: true },
         y: Axis { label: "tokens per second".to_owned(), log: true },
@@ -240,7 +241,11 @@ fn plot(summary: &Summary, space: &Space) -> String {
             series("most tokens per second of each group", summary.best.values().map(kept).collect(), false),
             series("shortest passes and most tokens", summary.front.iter().map(kept).collect(), true),
         ],
-    })
+        named: 3,
+        marks: Vec::new(),
+        diagonal: false,
+    };
+    line_chart(&chart, WIDE)
 }
 
 #[cfg(test)]

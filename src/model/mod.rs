@@ -34,6 +34,7 @@ pub use op::{Dtype, Family, Op};
 pub use parameters::{Parameters, Totals};
 pub use routing::{Routing, RoutingConstants, distinct, fullest};
 pub use shape::Layer;
+pub use steps::ACTIVATION_BYTES;
 pub use steps::ATTENTION_OUTPUT;
 pub use steps::Step;
 pub use workload::{Load, Phase, Shard, Workload};

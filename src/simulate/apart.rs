@@ -53,7 +53,7 @@ impl Probe {
         Probe {
             program: Program {
                 ranks,
-                templates: vec![Template { operations: vec![Operation::Collective { collective: 0 }] }],
+                templates: vec![Template { operations: vec![Operation::Collective { collective: 0, beside: 0 }] }],
                 sequence: vec![Run { template: 0, repeats: 1, members: u64::MAX >> 64usize.saturating_sub(ranks).min(63) }],
                 collectives: vec![timed],
                 network,
@@ -115,7 +115,8 @@ fn run(program: &Program, arrivals: &[u64]) -> Option<Course> {
 }
 
 /// The outcome of a program from its collectives' courses, `probes` in their
-/// order. None where they meet, or where not all ranks do the same.
+/// order. None where they meet, where computations run beside
+/// them, or where not all ranks do the same.
 pub fn outcome(program: &Program, probes: &[Rc<RefCell<Probe>>]) -> Option<Outcome> {
     let ranks = program.ranks;
     let all = u64::MAX >> 64usize.checked_sub(ranks).filter(|shift| *shift < 64)?;
@@ -137,7 +138,8 @@ pub fn outcome(program: &Program, probes: &[Rc<RefCell<Probe>>]) -> Option<Outco
             for operation in &program.templates[run.template as usize].operations {
                 match operation {
                     Operation::Compute { ps, launches } => pass.compute(ps, *launches),
-                    Operation::Collective { collective } => pass.collective(*collective as usize, probes)?,
+                    Operation::Collective { collective, beside: 0 } => pass.collective(*collective as usize, probes)?,
+                    Operation::Collective { .. } => return None,
                 }
             }
         }

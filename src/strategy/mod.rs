@@ -10,7 +10,7 @@ mod fused;
 pub mod gate;
 mod island_family;
 pub mod nccl_family;
-mod nccl_graph;
+pub mod nccl_graph;
 pub mod nccl_schedule;
 pub mod observed;
 mod packets;
