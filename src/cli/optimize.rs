@@ -29,7 +29,7 @@ use crate::units::Bytes;
 /// Rows of the table.
 const SHOWN: usize = 12;
 
-/// Find the best policy (strategy by size, channels, drafts, TP x PP x EP) with few simulations
+/// Find the best strategy, channels, drafts and split with few simulations
 #[derive(Args, Debug)]
 pub struct Arguments {
     /// A machine's id or file

@@ -45,6 +45,8 @@ pub(super) struct Descent {
     /// Situations met and the steps that they took; None in the plain search.
     known: Option<Vec<(u64, u32)>>,
     attempts: u64,
+    /// What each rank adds to a channel's mark, and what stands for its being first, second and last.
+    rank_marks: Vec<[u64; 4]>,
     /// Per channel of `now`: up to which place its order has been read by the next one.
     read: Vec<usize>,
 }
@@ -53,6 +55,22 @@ pub(super) struct Descent {
 struct Channel {
     order: Vec<u32>,
     met: Vec<bool>,
+    /// Stands for the ranks met, whatever their order.
+    mark: u64,
+}
+
+impl Channel {
+    fn push(&mut self, rank: u32, mark: u64) {
+        self.order.push(rank);
+        self.met[rank as usize] = true;
+        self.mark = self.mark.wrapping_add(mark);
+    }
+
+    fn pop(&mut self, rank: u32, mark: u64) {
+        self.order.pop();
+        self.met[rank as usize] = false;
+        self.mark = self.mark.wrapping_sub(mark);
+    }
 }
 
 impl Descent {
@@ -85,6 +103,7 @@ impl Descent {
             left_mbps: whole_mbps.clone(),
             whole_mbps,
             situation: 0,
+            rank_marks: (0..ranks as u64).map(|rank| [0, 1, 2, 3].map(|role| mixed((role + 2) << 32 | rank))).collect(),
             known: remember.then(|| vec![(0, 0); PLACES]),
             attempts: 0,
             read: Vec::new(),
@@ -146,12 +165,20 @@ impl Descent {
     /// What decides how the walk goes on from a channel, but for the order between its second and last rank.
     fn key(&self, level: usize, channel: &Channel) -> u64 {
         let order = &channel.order;
-        let of = |place: usize, rank: u32| mixed((place as u64 + 2) << 32 | u64::from(rank));
-        let met = order.iter().fold(0u64, |sum, rank| sum.wrapping_add(of(0, *rank)));
-        let (first, last) = (order[0], order[order.len() - 1]);
-        let second = order.get(1).copied().unwrap_or(u32::MAX);
-        let ends = of(1, first) ^ of(2, second) ^ of(3, last) ^ of(4, level as u32);
-        mixed(self.situation.wrapping_add(met) ^ ends).max(1)
+        let role = |rank: u32, role: usize| self.rank_marks[rank as usize][role];
+        let second = order.get(1).map_or(0, |second| role(*second, 2));
+        let ends = role(order[0], 1) ^ second ^ role(order[order.len() - 1], 3);
+        self.keyed(level, channel.mark ^ ends)
+    }
+
+    fn keyed(&self, level: usize, place: u64) -> u64 {
+        mixed(self.situation.wrapping_add(place) ^ (level as u64) << 56).max(1)
+    }
+
+    /// The steps that the walk takes from there, where that is known.
+    fn steps(&self, key: u64) -> Option<u32> {
+        let (known, steps) = self.known.as_ref()?[(key >> 40) as usize % PLACES];
+        (known == key).then_some(steps)
     }
 }
 
@@ -176,9 +203,14 @@ impl Search<'_> {
             self.start(first as usize, Order::Replay);
         }
         if !self.now.same_channels || self.now.channels.is_empty() {
-            for rank in 0..self.descent.ranks {
-                self.start(rank, Order::Free);
-            }
+            // What the channels before this one leave decides alone.
+            let key = self.descent.keyed(self.now.channels.len(), 1);
+            self.once(key, |search| {
+                for rank in 0..search.descent.ranks {
+                    search.start(rank, Order::Free);
+                }
+                true
+            });
         }
         self.descent.read.pop();
     }
@@ -188,9 +220,8 @@ impl Search<'_> {
             return;
         }
         let ranks = self.descent.ranks;
-        let mut channel = Channel { order: Vec::with_capacity(ranks), met: vec![false; ranks] };
-        channel.order.push(rank as u32);
-        channel.met[rank] = true;
+        let mut channel = Channel { order: Vec::with_capacity(ranks), met: vec![false; ranks], mark: 0 };
+        channel.push(rank as u32, self.descent.rank_marks[rank][0]);
         self.extend(&mut channel, order);
     }
 
@@ -207,24 +238,35 @@ impl Search<'_> {
         }
         let level = self.now.channels.len();
         let key = self.descent.key(level, channel);
-        let place = (key >> 40) as usize % PLACES;
-        if let Some((_, steps)) = self.descent.known.as_ref().map(|known| known[place]).filter(|(known, _)| *known == key) {
+        self.once(key, |search| {
+            let before = std::mem::take(&mut search.descent.read[level]);
+            search.walk(channel, order);
+            let read = search.descent.read[level];
+            search.descent.read[level] = read.max(before);
+            // The first two ranks and the last are part of the key.
+            read <= 1 || length <= 3
+        });
+    }
+
+    /// Takes a walk, or the steps that it is known to take. `walk` says whether the
+    /// key has all that it has seen.
+    fn once(&mut self, key: u64, walk: impl FnOnce(&mut Self) -> bool) {
+        if self.time <= 0 {
+            return;
+        }
+        if let Some(steps) = self.descent.steps(key) {
             self.time = (self.time - i64::from(steps)).max(0);
             return;
         }
         let (before, best) = (self.time, (self.best.count(), self.best.total_gbps(), self.best.hops));
-        let read_before = std::mem::take(&mut self.descent.read[level]);
-        self.walk(channel, order);
-        let read = self.descent.read[level];
-        self.descent.read[level] = read.max(read_before);
+        let told = walk(self);
         let improved = best != (self.best.count(), self.best.total_gbps(), self.best.hops);
-        // The first two ranks and the last are part of the key.
-        if self.time > 0
+        if told
+            && self.time > 0
             && !improved
-            && (read <= 1 || length <= 3)
             && let (Some(known), Ok(steps)) = (&mut self.descent.known, u32::try_from(before - self.time))
         {
-            known[place] = (key, steps);
+            known[(key >> 40) as usize % PLACES] = (key, steps);
         }
     }
 
@@ -271,11 +313,10 @@ impl Search<'_> {
         let pair = at * self.descent.ranks + next;
         if let Some(hops) = self.descent.take(pair) {
             self.now.hops += hops;
-            channel.order.push(next as u32);
-            channel.met[next] = true;
+            let mark = self.descent.rank_marks[next][0];
+            channel.push(next as u32, mark);
             self.extend(channel, order);
-            channel.met[next] = false;
-            channel.order.pop();
+            channel.pop(next as u32, mark);
             self.now.hops -= hops;
             self.descent.give(pair);
         }

@@ -32,13 +32,18 @@ pub fn simulate(program: &Program, options: Options) -> Result<Outcome> {
     engine.finish()
 }
 
+/// An event of the heap: ordered by time, then by phase and id.
+pub(super) fn event(time: u64, key: u64) -> Reverse<u128> {
+    Reverse(u128::from(time) << 64 | u128::from(key))
+}
+
 pub(super) struct Engine<'a> {
     pub program: &'a Program,
     pub layout: Layout,
     pub state: State,
     pub fabric: Fabric,
-    /// (time, phase and id): ends of flows by bundle, starts of steps by block.
-    pub heap: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Made by [`event`]: ends of flows by bundle, starts of steps by block.
+    pub heap: BinaryHeap<Reverse<u128>>,
     /// Blocks to look at again within this instant.
     pub pending: Vec<u32>,
     /// Scratch: the slots of flows that end.
@@ -80,7 +85,8 @@ impl Engine<'_> {
 
     fn run(&mut self) -> Result<()> {
         self.end_instant();
-        while let Some(Reverse((time, key))) = self.heap.pop() {
+        while let Some(Reverse(event)) = self.heap.pop() {
+            let (time, key) = ((event >> 64) as u64, event as u64);
             debug_assert!(time >= self.state.now, "time never goes back");
             if time > TIME_MAX {
                 return Err(Fault::new("simulation-too-long", "the run takes more than 53 days of simulated time")
@@ -94,7 +100,7 @@ impl Engine<'_> {
                 self.end_flows(key as u32);
             }
             self.look_again();
-            if self.heap.peek().is_none_or(|Reverse((next, _))| *next > time) {
+            if self.heap.peek().is_none_or(|Reverse(next)| (next >> 64) as u64 > time) {
                 self.end_instant();
             }
         }
@@ -105,7 +111,7 @@ impl Engine<'_> {
     fn end_instant(&mut self) {
         self.look_again();
         let heap = &mut self.heap;
-        self.fabric.solve(self.state.now, |bundle, end| heap.push(Reverse((end, u64::from(bundle)))));
+        self.fabric.solve(self.state.now, |bundle, end| heap.push(event(end, u64::from(bundle))));
         if let Some((entry, repeat)) = self.boundary.take()
             && let Some(mut reuse) = self.reuse.take()
         {

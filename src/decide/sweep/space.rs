@@ -86,8 +86,7 @@ impl Space {
     }
 
     fn load(&mut self) -> Result<()> {
-        let mut names: Vec<(bool, String, std::ops::Range<usize>)> =
-            vec![(true, self.base.machine.clone(), 0..0), (false, self.base.model.clone(), 0..0)];
+        let mut names: Vec<(bool, String, std::ops::Range<usize>)> = Vec::new();
         for axis in self.grid.base.iter().map(|(axis, _)| axis).chain(&self.grid.axes) {
             let Source::Listed(values) = &axis.source else { continue };
             for Placed { value, span } in values {
@@ -96,6 +95,8 @@ impl Space {
                 }
             }
         }
+        names.push((true, self.base.machine.clone(), 0..0));
+        names.push((false, self.base.model.clone(), 0..0));
         for (is_machine, name, span) in names {
             let fault = |fault| self.grid.fault(fault, &span);
             if is_machine && !self.machines.contains_key(&name) {
