@@ -96,14 +96,15 @@ pub fn answer(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &C
 fn working(total: &CollectiveTotals, collective: &Collective, ranks: u64) -> u64 {
     match collective.role {
         Role::StageSend => total.busy * ranks,
-        _ => total.spent.saturating_sub(total.waited),
+        // What ran beside computations costs nothing; a wait that did is no wait.
+        _ => total.spent.saturating_sub(total.waited.max(total.hidden)),
     }
 }
 
 /// Picoseconds before the last arrival, summed over a stage's ranks. That a
 /// stage waits for the one before is that one's time, not skew.
 fn waiting(total: &CollectiveTotals, collective: &Collective) -> u64 {
-    if collective.role == Role::StageSend { 0 } else { total.waited }
+    if collective.role == Role::StageSend { 0 } else { total.waited.saturating_sub(total.hidden) }
 }
 
 /// Picoseconds of compute kernels, summed over ranks.

@@ -38,6 +38,8 @@ use super::question::LaunchMode;
 use super::question::Policy;
 use super::question::Question;
 use super::roads::Roads;
+use super::turns::Half;
+use super::turns::take_turns;
 
 /// A program with what its parts stand for.
 pub struct Assembled {
@@ -60,8 +62,13 @@ impl Assembled {
     /// one operation of two stages; the receiving ranks have their own name for it.
     pub fn id(&self, record: &Record) -> OpId {
         let run = self.program.sequence[record.entry as usize];
-        let name = self.labels[run.template as usize][record.operation as usize].name;
-        match self.places[record.entry as usize].plus(record.repeat) {
+        let label = self.labels[run.template as usize][record.operation as usize];
+        let name = label.name;
+        let place = match self.places.get(record.entry as usize + 1) {
+            Some(next) if label.ahead && record.repeat + 1 == run.repeats => *next,
+            _ => self.places[record.entry as usize].plus(record.repeat + u32::from(label.ahead)),
+        };
+        match place {
             Place::StageExit(stage) if !self.partition.stage_ranks(stage).contains(&record.rank) => {
                 OpId { place: Place::StageEntry(stage + 1), name: Role::StageRecv.name(), rank: record.rank }
             }
@@ -82,6 +89,10 @@ pub struct Label {
     pub kind: &'static str,
     /// Data of a collective, or weights and cache read by a computation.
     pub bytes: u64,
+    /// Which half of the batch it works on, where halves take turns.
+    pub half: Option<Half>,
+    /// Whether it is the next block's, done ahead of it.
+    pub ahead: bool,
 }
 
 /// Puts a question together with a policy.
@@ -131,6 +142,9 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
     }
     builder.assembled.program.network = builder.roads.network.clone();
     builder.assembled.links = builder.roads.names;
+    if plan.partition.micro_batches > 1 {
+        take_turns(&mut builder.assembled);
+    }
     Ok(builder.assembled)
 }
 
@@ -185,7 +199,13 @@ impl Builder<'_> {
                 Action::Collective(collective) => {
                     let fuses = self.policy.of(collective.bytes)?.fuses_norm && collective.role.is_layer_allreduce();
                     operations.push(self.collective(collective, classes[0].stage)?);
-                    labels.push(Label { name: collective.role.name(), kind: collective_kind(collective), bytes: collective.bytes });
+                    labels.push(Label {
+                        name: collective.role.name(),
+                        kind: collective_kind(collective),
+                        bytes: collective.bytes,
+                        half: None,
+                        ahead: false,
+                    });
                     follows_allreduce = fuses;
                 }
                 Action::Compute(_) => {
@@ -196,7 +216,7 @@ impl Builder<'_> {
                     let launches = if fused { 0 } else { ops[0].launches };
                     operations.push(Operation::Compute { ps: by_rank(classes, &times, self.assembled.program.ranks), launches });
                     let bytes = ops[0].weight_bytes + ops[0].cache_bytes;
-                    labels.push(Label { name: ops[0].name, kind: compute_kind(ops[0]), bytes });
+                    labels.push(Label { name: ops[0].name, kind: compute_kind(ops[0]), bytes, half: None, ahead: false });
                     follows_allreduce &= !is_norm(ops[0].name);
                 }
             }
@@ -230,7 +250,7 @@ impl Builder<'_> {
     fn collective(&mut self, collective: &Collective, stage: u32) -> Result<Operation> {
         let key = (collective.kind, collective.bytes, collective.role.is_layer_allreduce(), stage);
         if let Some(&known) = self.known.get(&key) {
-            return Ok(Operation::Collective { collective: known });
+            return Ok(Operation::Collective { collective: known, beside: 0 });
         }
         let strategy = self.policy.of(collective.bytes)?;
         let lowering = match collective.kind {
@@ -245,7 +265,7 @@ impl Builder<'_> {
         self.assembled.program.collectives.push(timed);
         self.assembled.collectives.push(*collective);
         self.known.insert(key, index);
-        Ok(Operation::Collective { collective: index })
+        Ok(Operation::Collective { collective: index, beside: 0 })
     }
 }
 

@@ -1,7 +1,8 @@
 //! One question (machine, model, workload, policy, knobs) and its answer.
 //!
 //! [`question`] is what is asked; [`assemble`] turns plan, strategy and machine
-//! into the simulator's program, [`groups`] says among which ranks; [`answer`] runs it. [`chain`] does the same
+//! into the simulator's program, [`groups`] says among
+//! which ranks, [`turns`] lets two halves of a batch take turns; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
 //! constants and cabling into the simulator's integers. [`pieces`] splits a pass
 //! into kernels and collectives, to be added up without simulating it whole. [`knobs`] is the one
@@ -18,6 +19,7 @@ pub mod question;
 pub mod records;
 pub mod roads;
 pub mod speculation;
+pub mod turns;
 mod whole;
 
 pub use answer::Answer;

@@ -106,7 +106,7 @@ fn split(assembled: &Assembled) -> Pieces {
                     piece.kernels += Time(slowest).times(repeats);
                     piece.launches += u64::from(*launches) * repeats;
                 }
-                Operation::Collective { collective } => {
+                Operation::Collective { collective, .. } => {
                     let collective = &assembled.collectives[*collective as usize];
                     *piece.collectives.entry((collective.kind.into(), collective.bytes)).or_default() += repeats;
                     piece.layer_allreduces += if collective.role.is_layer_allreduce() { repeats } else { 0 };

@@ -51,7 +51,10 @@ pub fn trace(answer: &Answer, question: &Question<'_>, strategy: &str, plan_hash
                 start: Time(record.start),
                 end: Time(record.end),
                 bytes: label.bytes,
-                detail: format!("kind={}", label.kind.replace(' ', "_")),
+                detail: match label.half {
+                    Some(half) => format!("kind={} half={}", label.kind.replace(' ', "_"), half as u8 + 1),
+                    None => format!("kind={}", label.kind.replace(' ', "_")),
+                },
             })
             .map_err(io)?;
     }

@@ -9,6 +9,7 @@ use crate::case::Case;
 use crate::case::LaunchMode;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::machine::Cabling;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::model::Phase;
@@ -64,6 +65,9 @@ pub struct QuestionArguments {
     /// How the pass is launched
     #[arg(long, value_enum, default_value = "graph")]
     pub launch: Launch,
+    /// The same GPUs cabled otherwise: direct, one-switch, two-switches, three-switch-tree
+    #[arg(long)]
+    pub cabling: Option<Cabling>,
     /// Changes one number (`lanecast explain knobs`): `--set fabric.host_memory_latency_ns=600`
     #[arg(long, value_name = "PATH=NUMBER")]
     pub set: Vec<super::arguments::Assignment>,
@@ -103,7 +107,11 @@ impl QuestionArguments {
             Launch::Graph => LaunchMode::Graph,
             Launch::Eager => LaunchMode::Eager,
         };
-        let (machine, model) = (Machine::load(&self.machine)?, Model::load(&self.model)?);
+        let mut machine = Machine::load(&self.machine)?;
+        if let Some(cabling) = self.cabling {
+            machine = machine.recable(cabling)?;
+        }
+        let model = Model::load(&self.model)?;
         let mut case = Case::new(machine, model, workload, Partition::tensor(self.tp), launch);
         case.environment = environment(&self.env)?;
         for assignment in &self.set {

@@ -5,6 +5,7 @@
 //! [`speculate`] whether speculative decoding pays, [`uncertain`] how sure a
 //! ranking is and what would make it surer.
 
+pub mod allreduce;
 pub mod evidence;
 pub mod finding;
 pub mod rank;

@@ -219,8 +219,9 @@ impl Prefill {
 fn chunk_of<'a>(question: &Question<'a>) -> Question<'a> {
     let mut workload = question.workload;
     workload.phase = crate::model::Phase::Prefill;
-    workload.batch = 1;
-    workload.tokens = PREFILL_TOKENS;
+    // Halves that take turns are two prompts of half the length.
+    workload.batch = u64::from(question.partition.micro_batches);
+    workload.tokens = PREFILL_TOKENS / workload.batch.max(1);
     Question { workload, launch: LaunchMode::Graph, ..*question }
 }
 

@@ -24,6 +24,8 @@ use super::uncertain::JsonInterval;
 
 /// Rows of the table for people.
 const SHOWN: usize = 10;
+/// The bound that is shown among the strategies.
+const FLOOR: &str = "free-communication";
 /// Savings below this many milliseconds are not worth a restart.
 const WORTH_MS: f64 = 0.1;
 
@@ -72,9 +74,11 @@ fn silent_lines(ranking: &Ranking) -> Vec<String> {
     lines.into_iter().map(|(note, strategies)| format!("{}: {note}", strategies.join(", "))).collect()
 }
 
-/// The rows for people with their places: the best, and the baseline wherever it is.
+/// The rows for people with their places: the best, and the baseline wherever
+/// it is. Of the bounds, which nobody can try, only the floor is shown.
 fn shown(ranking: &Ranking) -> Vec<(usize, &Row, &Forecast)> {
-    let feasible = ranking.rows.iter().filter_map(|row| row.outcome.as_ref().ok().map(|forecast| (row, forecast)));
+    let can_be_tried = |row: &&Row| row.strategy.effort != Effort::None || row.strategy.id == FLOOR;
+    let feasible = ranking.rows.iter().filter(can_be_tried).filter_map(|row| row.outcome.as_ref().ok().map(|forecast| (row, forecast)));
     let mut rows: Vec<(usize, &Row, &Forecast)> = feasible.enumerate().map(|(index, (row, forecast))| (index + 1, row, forecast)).collect();
     if let Some(at) = rows.iter().position(|(_, row, _)| row.strategy.id == ranking.baseline_id).filter(|at| *at >= SHOWN) {
         rows.swap(at, SHOWN - 1);

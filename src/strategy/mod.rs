@@ -12,6 +12,7 @@ mod island_family;
 pub mod nccl_family;
 mod nccl_graph;
 pub mod nccl_schedule;
+pub mod observed;
 mod packets;
 pub mod page;
 mod partitioned;
