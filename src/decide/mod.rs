@@ -9,6 +9,7 @@ pub mod allreduce;
 pub mod evidence;
 pub mod finding;
 pub mod rank;
+pub mod settings;
 pub mod speculate;
 pub mod uncertain;
 pub mod variables;

@@ -7,6 +7,7 @@
 pub mod allreduce;
 pub mod rank;
 pub mod reproduce;
+pub mod settings;
 pub mod speculate;
 pub mod uncertain;
 
