@@ -55,7 +55,7 @@ pub enum DraftArgument {
     None,
 }
 
-/// Say whether speculative decoding pays, with how many drafts; without arguments, the case
+/// Say whether speculative decoding pays; without arguments, the case
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]

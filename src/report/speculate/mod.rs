@@ -54,12 +54,14 @@ pub fn sections(request: &Request<'_>, answer: &Answer, observed: &Observed, hea
             heading: format!("Best number of drafts by strategy, batch {batch}"),
             blocks: vec![Block::Table(tables::by_strategy(request, answer, batch))],
         },
-        Section { heading: "Where the best changes".to_owned(), blocks: vec![Block::Table(tables::by_batch(request, answer))] },
+        Section {
+            heading: "Where the best changes".to_owned(),
+            blocks: vec![Block::Table(tables::by_batch(request, answer)), Block::Drawing(line_chart(&chart(request, answer)))],
+        },
         Section {
             heading: "Policy by message size".to_owned(),
             blocks: vec![Block::Table(tables::policy_table(&answer.policy)), Block::Text(POLICY_WORDS.to_owned())],
         },
-        Section { heading: "Drawing".to_owned(), blocks: vec![Block::Drawing(line_chart(&chart(request, answer)))] },
     ];
     if !answer.refused.is_empty() {
         let names: Vec<&str> = answer.refused.iter().map(|(id, _)| *id).collect();
