@@ -110,10 +110,11 @@ impl QuestionArguments {
             Launch::Graph => LaunchMode::Graph,
             Launch::Eager => LaunchMode::Eager,
         };
-        let (mut machine, model) = (Machine::load(&self.machine)?, Model::load(&self.model)?);
+        let mut machine = Machine::load(&self.machine)?;
         if let Some(cabling) = self.cabling {
             machine = machine.recable(cabling)?;
         }
+        let model = Model::load(&self.model)?;
         let mut case = Case::new(machine, model, workload, Partition::tensor(self.tp), launch);
         case.environment = environment(&self.env)?;
         for assignment in &self.set {

@@ -8,12 +8,17 @@ use clap::ValueEnum;
 
 use crate::case::Case;
 use crate::case::LaunchMode;
+use crate::case::Policy;
 use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
 use crate::cli::question::Launch;
 use crate::cli::question::QuestionArguments;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
+use crate::decide::settings::Speculation;
+use crate::decide::settings::advise;
+use crate::decide::speculate::Answer;
+use crate::decide::speculate::Cell;
 use crate::decide::speculate::Drafter;
 use crate::decide::speculate::Request;
 use crate::decide::speculate::acceptance::Acceptance;
@@ -27,9 +32,13 @@ use crate::model::Draft;
 use crate::model::Eagle3;
 use crate::render::chart::line_chart;
 use crate::render::drawing::WIDE;
+use crate::render::number::Number;
+use crate::render::page::Section;
 use crate::render::write::write_file;
 use crate::report::Report;
 use crate::report::speculate::Observed;
+use crate::strategy::Context;
+use crate::strategy::Effort;
 use crate::strategy::Strategy;
 
 /// Who drafts.
@@ -47,7 +56,7 @@ pub enum DraftArgument {
     None,
 }
 
-/// Say whether speculative decoding pays, with how many drafts; without arguments, the case
+/// Say whether speculative decoding pays; without arguments, the case
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -120,15 +129,41 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         write_file(path, line_chart(&crate::report::speculate::chart(&request, &answer), WIDE).as_bytes())?;
     }
     let observed = observed(arguments)?;
+    let mut sections = crate::report::speculate::sections(&request, &answer, &observed, &loaded.headline());
+    sections.extend(settings(&request, &answer));
     Ok(Report {
         title: "Does speculation pay?".to_owned(),
-        sections: crate::report::speculate::sections(&request, &answer, &observed, &loaded.headline()),
+        sections,
         rows: crate::report::speculate::data::csv_table(&answer),
         exact: None,
         json: Some(crate::report::speculate::data::json(&answer)),
         reproduce: session.reproduce().input("machine", case.machine.to_toml().as_bytes()),
         passed: true,
     })
+}
+
+/// Settings for the fastest that needs no more than variables and flags.
+fn settings(request: &Request<'_>, answer: &Answer) -> Option<Section> {
+    let batch = request.batches.first().copied()?;
+    let quick = |id: &str| Strategy::find(id).is_ok_and(|strategy| strategy.effort == Effort::Minutes);
+    let ids: std::collections::BTreeSet<&str> = answer.cells.iter().map(|cell| cell.strategy).filter(|id| quick(id)).collect();
+    let best = ids.iter().filter_map(|id| answer.best_shape(batch, id));
+    let best = best.fold(None, |best: Option<&Cell>, cell| match best {
+        Some(known) if known.tokens_per_s() >= cell.tokens_per_s() => best,
+        _ => Some(cell),
+    })?;
+    let strategy = Strategy::find(best.strategy).ok()?;
+    let context = Context::new(&request.case.machine, request.case.partition.ranks() as usize);
+    let speculation =
+        Speculation { drafter: &request.drafter, shape: best.shape, break_even_tokens: best.cycle_ms() / best.plain_ms.max(1e-9), batch };
+    let advice = advise(&Policy::single(strategy), &context, Some(speculation));
+    let words = format!(
+        "The fastest that needs no more than variables and flags: {} with {} draft(s), forecast at {} tokens/s at batch {batch}. Two steps, two runs: first the flags, then the variables.",
+        best.strategy,
+        best.shape.steps,
+        Number::new(best.tokens_per_s(), 1).grouped()
+    );
+    Some(crate::report::settings::section(&advice, words))
 }
 
 /// The asked shape, and all by number of drafts.

@@ -11,6 +11,7 @@ pub mod evidence;
 pub mod finding;
 pub mod optimize;
 pub mod rank;
+pub mod settings;
 pub mod sweep;
 pub mod speculate;
 pub mod uncertain;

@@ -18,6 +18,7 @@ mod machine_page;
 pub mod rank;
 pub mod rank_page;
 pub mod reproduce;
+pub mod settings;
 pub mod speculate;
 pub mod uncertain;
 pub mod simulate;

@@ -212,7 +212,7 @@ fn passes(members: &[Member<'_>], kernels: &Kernels, groups: usize, constants: u
 }
 
 /// The sum of the constants' effects at their scores.
-fn moved(effects: &[spread::Ends], scores: &[f64]) -> f64 {
+pub fn moved(effects: &[spread::Ends], scores: &[f64]) -> f64 {
     let one = |(ends, z): (&spread::Ends, &f64)| if *z < 0.0 { -z / normal::Z90 * ends[0] } else { z / normal::Z90 * ends[1] };
     effects.iter().zip(scores).map(one).sum()
 }

@@ -55,12 +55,14 @@ pub fn sections(request: &Request<'_>, answer: &Answer, observed: &Observed, hea
             heading: format!("Best number of drafts by strategy, batch {batch}"),
             blocks: vec![Block::Table(tables::by_strategy(request, answer, batch))],
         },
-        Section { heading: "Where the best changes".to_owned(), blocks: vec![Block::Table(tables::by_batch(request, answer))] },
+        Section {
+            heading: "Where the best changes".to_owned(),
+            blocks: vec![Block::Table(tables::by_batch(request, answer)), both("Gain by drafts a cycle", |width| line_chart(&chart(request, answer), width))],
+        },
         Section {
             heading: "Policy by message size".to_owned(),
             blocks: vec![Block::Table(tables::policy_table(&answer.policy)), Block::Text(POLICY_WORDS.to_owned())],
         },
-        Section { heading: "Drawing".to_owned(), blocks: vec![both("Gain by drafts a cycle", |width| line_chart(&chart(request, answer), width))] },
     ];
     if !answer.refused.is_empty() {
         let names: Vec<&str> = answer.refused.iter().map(|(id, _)| *id).collect();
