@@ -2,6 +2,7 @@
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::simulate::Operation;
 use crate::simulate::Part;
 use crate::trace::links;
 use crate::trace::record::Header;
@@ -11,6 +12,7 @@ use crate::trace::record::Writer;
 use crate::units::Time;
 
 use super::answer::Answer;
+use super::assemble::Label;
 use super::loads::link_loads;
 use super::question::LaunchMode;
 use super::question::Question;
@@ -62,13 +64,28 @@ pub fn trace(answer: &Answer, question: &Question<'_>, strategy: &str, plan_hash
                 start: Time(record.start),
                 end: Time(record.end),
                 bytes: label.bytes,
-                detail: match label.half {
-                    Some(half) => format!("kind={} half={}", label.kind.replace(' ', "_"), half as u8 + 1),
-                    None => format!("kind={}", label.kind.replace(' ', "_")),
-                },
+                detail: detail(answer, record, &label),
             })
             .map_err(io)?;
     }
     let bytes = writer.finish().map_err(io)?;
     String::from_utf8(bytes).map_err(|_| Fault::new("io", "the trace is not UTF-8"))
+}
+
+/// `key=value` pairs: the kind, which half of a batch, and the kernels' own time
+/// (`busy_ns`) where several kernels are one operation with gaps between them.
+fn detail(answer: &Answer, record: &crate::simulate::Record, label: &Label) -> String {
+    let mut text = format!("kind={}", label.kind.replace(' ', "_"));
+    if let Some(half) = label.half {
+        text.push_str(&format!(";half={}", half as u8 + 1));
+    }
+    let program = &answer.assembled.program;
+    let run = program.sequence[record.entry as usize];
+    if let Operation::Compute { ps, .. } = &program.templates[run.template as usize].operations[record.operation as usize] {
+        let busy = if ps.len() == 1 { ps[0] } else { ps[record.rank as usize] };
+        if busy < record.end - record.start {
+            text.push_str(&format!(";busy_ns={}.{:03}", busy / 1000, busy % 1000));
+        }
+    }
+    text
 }

@@ -1,4 +1,5 @@
-//! Whether two traces are of the same pass, and what is missing where one was cut.
+//! What two headers say together: whether the traces are of the same pass,
+//! parts and links that both name; and what is missing where one was cut.
 
 use crate::compare::Input;
 use crate::compare::join::Joiner;
@@ -6,6 +7,8 @@ use crate::compare::names::Names;
 use crate::compare::totals::Settled;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::trace::links;
+use crate::trace::links::LinkLoad;
 use crate::trace::record::Header;
 
 /// How to go on all the same.
@@ -75,6 +78,25 @@ pub fn check_ends(
         .help(format!("write or copy the file again; {ANYWAY}")));
     }
     Ok(())
+}
+
+/// `# part.wire_ns = 150600.000`, where both traces have it.
+pub fn parts(headers: &[Header; 2]) -> Vec<(String, [f64; 2])> {
+    let us =
+        |header: &Header, key: &str| header.get(key).and_then(|ns| ns.parse::<f64>().ok()).filter(|ns| ns.is_finite()).map(|ns| ns / 1e3);
+    (headers[0].entries.iter())
+        .filter_map(|(key, _)| {
+            let name = key.strip_prefix("part.")?.strip_suffix("_ns")?;
+            Some((name.to_owned(), [us(&headers[0], key)?, us(&headers[1], key)?]))
+        })
+        .collect()
+}
+
+/// The links that both headers name.
+pub fn linked(headers: &[Header; 2]) -> Vec<[LinkLoad; 2]> {
+    let others = links::read(&headers[1]);
+    let pair = |link: LinkLoad| others.iter().find(|other| other.name == link.name).map(|other| [link, other.clone()]);
+    links::read(&headers[0]).into_iter().filter_map(pair).collect()
 }
 
 #[cfg(test)]

@@ -141,11 +141,13 @@ pub fn find(comparison: &Comparison, lines: &[Line], late: &[Late]) -> Vec<Cause
                 ranks.iter_mut().filter(|late| late.is_some_and(|late| held_up(late, divisor).is_none())).for_each(|late| *late = None);
                 links.clear();
             }
-            What::Rank { rank, .. } => {
-                // What others waited for it stands in the skew of their collectives.
-                let share = best.us;
+            What::Rank { rank, own, caused, .. } => {
+                // What others waited for it stands in the skew of their collectives, what held it up in its own portion.
                 ranks.iter_mut().filter(|late| late.is_some_and(|late| late.rank == *rank)).for_each(|late| *late = None);
-                take_off(&mut cells, Portion::Skew, share);
+                take_off(&mut cells, Portion::Skew, caused[1] - caused[0]);
+                if let Some((portion, us)) = own {
+                    take_off(&mut cells, *portion, us / divisor);
+                }
             }
             _ => {}
         }

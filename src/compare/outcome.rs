@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::compare::Input;
+use crate::compare::belong;
 use crate::compare::causes;
 use crate::compare::causes::Cause;
 use crate::compare::join::Joiner;
@@ -11,7 +12,6 @@ use crate::compare::spent::Portion;
 use crate::compare::spent::Spent;
 use crate::compare::totals::Settled;
 use crate::compare::totals::Totals;
-use crate::trace::links;
 use crate::trace::links::LinkLoad;
 use crate::trace::record::Header;
 use crate::trace::record::Kind;
@@ -189,8 +189,8 @@ pub fn build(
         ledger: ledger(&totals, divisors),
         unmatched: around.unmatched(rest),
         largest: around.largest(joiner),
-        parts: parts(&headers),
-        links: linked(&headers),
+        parts: belong::parts(&headers),
+        links: belong::linked(&headers),
         ..Comparison::default()
     };
     comparison.layers.retain(|line| line.layer.is_some());
@@ -382,22 +382,4 @@ fn ledger(totals: &[Totals; 2], divisors: [u64; 2]) -> Vec<LedgerLine> {
         }
     }
     lines.into_values().collect()
-}
-
-/// `# part.wire_ns = 150600.000`, where both traces have it.
-fn parts(headers: &[Header; 2]) -> Vec<(String, [f64; 2])> {
-    let us =
-        |header: &Header, key: &str| header.get(key).and_then(|ns| ns.parse::<f64>().ok()).filter(|ns| ns.is_finite()).map(|ns| ns / 1e3);
-    (headers[0].entries.iter())
-        .filter_map(|(key, _)| {
-            let name = key.strip_prefix("part.")?.strip_suffix("_ns")?;
-            Some((name.to_owned(), [us(&headers[0], key)?, us(&headers[1], key)?]))
-        })
-        .collect()
-}
-
-fn linked(headers: &[Header; 2]) -> Vec<[LinkLoad; 2]> {
-    let others = links::read(&headers[1]);
-    let pair = |link: LinkLoad| others.iter().find(|other| other.name == link.name).map(|other| [link, other.clone()]);
-    links::read(&headers[0]).into_iter().filter_map(pair).collect()
 }

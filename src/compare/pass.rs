@@ -29,6 +29,8 @@ pub struct Op {
     pub end: u64,
     /// Bytes that it moves.
     pub bytes: u64,
+    /// Kernels' own time within it; the rest is gaps.
+    pub busy: u64,
 }
 
 /// One rank within a pass.
@@ -99,16 +101,18 @@ impl PassState {
         Some(op)
     }
 
-    /// Takes the front of a rank's queue, which is no collective: the gap
-    /// before it and its own time.
-    pub fn take(&mut self, rank: u32, op: &Op) -> (u64, u64) {
+    /// Takes the front of a rank's queue, which is no collective: the gaps
+    /// before and within it, its own time, and what of it lies under others.
+    pub fn take(&mut self, rank: u32, op: &Op) -> (u64, u64, u64) {
         let account = self.rank(rank);
         account.queue.pop_front();
         let from = account.frontier.max(op.start);
-        let (gap, own) = (from - account.frontier, op.end.saturating_sub(from));
+        let own = op.end.saturating_sub(from).min(op.busy);
+        let gap = op.end.max(account.frontier) - account.frontier - own;
         account.tip.extend(op.slot, gap, own);
+        let under = account.frontier.min(op.end).saturating_sub(op.start);
         account.frontier = account.frontier.max(op.end);
-        (gap, own)
+        (gap, own, under)
     }
 
     /// A rank stands before a collective; returns how many do.

@@ -107,7 +107,7 @@ impl Side {
         if self.sequence {
             key = state.sequence(row.rank).key(row, names);
         }
-        let op = Op { key, slot, kind: row.kind, start: row.start.0, end: row.end.0, bytes: row.bytes };
+        let op = Op { key, slot, kind: row.kind, start: row.start.0, end: row.end.0, bytes: row.bytes, busy: row.busy().map_or(u64::MAX, |busy| busy.0) };
         if row.kind == Kind::Communication {
             self.ledger_of.entry((slot, row.bytes)).or_insert_with(|| {
                 // By order, names and the counting of bytes differ: the sort is what both have.
@@ -173,12 +173,12 @@ impl Side {
                     }
                     break;
                 }
-                let (gap, own) = state.take(rank, &op);
+                let (gap, own, under) = state.take(rank, &op);
                 self.waiting -= 1;
                 let mut spent = Spent::default();
                 spent[Portion::Launch as usize] = gap;
                 spent[Portion::of(op.kind) as usize] += own;
-                self.totals.overlap += (op.end - op.start).saturating_sub(own);
+                self.totals.overlap += under;
                 self.settle(pass, rank, &op, spent);
             }
         }

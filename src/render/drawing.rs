@@ -37,11 +37,17 @@ pub(crate) fn letters(size: u32) -> TextStyle<'static> {
 /// what it shows.
 pub fn both(words: &str, draw: impl Fn(i32) -> String) -> Block {
     let named = |width: i32, class: &str| {
-        let svg = draw(width);
+        // What is so without saying makes pages a third larger.
+        let svg = draw(width).replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
         let label = escaped(words);
         format!("<div class=\"{class}\">{}</div>", svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1))
     };
     Block::Drawing(format!("{}\n{}", named(WIDE, "on-wide"), named(NARROW, "on-narrow")))
+}
+
+/// Words that belong to a drawing: they stand on pages only.
+pub fn caption(text: &str) -> Block {
+    Block::Drawing(format!("<p>{}</p>", escaped(text)))
 }
 
 fn escaped(text: &str) -> String {

@@ -11,6 +11,7 @@ use crate::render::chart::Point;
 use crate::render::chart::Series;
 use crate::render::chart::line_chart;
 use crate::render::drawing::both;
+use crate::render::drawing::caption;
 use crate::render::number::Number;
 use crate::render::page::Block;
 use crate::render::page::Section;
@@ -29,9 +30,9 @@ pub fn add_drawings(sections: &mut Vec<Section>, request: &Request<'_>, grid: &G
     if let Some(first) = sections.first_mut() {
         let place = first.blocks.len().min(1);
         first.blocks.insert(place, chart(request, grid, &shown));
-        first.blocks.insert(place + 1, Block::Text(chart_words(grid, &shown)));
+        first.blocks.insert(place + 1, caption(&chart_words(grid, &shown)));
     }
-    let blocks = vec![Block::Text(request.machine.name.clone()), machine_page::drawing(request.machine, &[])];
+    let blocks = vec![caption(&request.machine.name), machine_page::drawing(request.machine, &[])];
     sections.push(Section { heading: "Machine".to_owned(), blocks });
 }
 

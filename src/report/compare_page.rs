@@ -77,6 +77,7 @@ pub fn layers(comparison: &Comparison) -> Vec<Block> {
                 .collect();
             Series { name: portion.name().to_owned(), points, joined: true, marked: false }
         })
+        .filter(|series| series.points.iter().any(|point| point.y.abs() >= 1e-3))
         .collect();
     let named = series.len();
     let chart = Chart {

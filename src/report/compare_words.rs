@@ -43,7 +43,7 @@ pub fn headline(comparison: &Comparison) -> String {
     }
     let percent = difference / a.pass_us.max(1e-9) * 100.0;
     format!(
-        "B takes {} than A: {} against {} ({} %).",
+        "B is {} than A: {} against {} ({} %).",
         longer(difference),
         time(b.pass_us),
         time(a.pass_us),
@@ -58,17 +58,17 @@ pub fn cause(cause: &Cause, comparison: &Comparison) -> String {
         What::Rank { rank, own, latest, caused } => rank_words(*rank, own.as_ref(), latest.as_ref(), caused),
         What::Layer { layer, portion, us, mostly } => {
             let mostly = mostly.as_ref().map_or(String::new(), |name| format!(", most of it {name}"));
-            format!("Layer {layer}: its {} takes {}{mostly}", portion.name(), change(us))
+            format!("Layer {layer}: its {} is {}{mostly}", portion.name(), change(us))
         }
         What::Operation { name, layer: Some(layer), portion, us, .. } => {
-            format!("{name} in layer {layer}: its {} takes {}", portion.name(), change(us))
+            format!("{name} in layer {layer}: its {} is {}", portion.name(), change(us))
         }
         What::Operation { name, layer: None, portion, count, us } => {
             let each = us.map(|us| us / count.max(1e-9));
             let each = if *count > 1.5 { format!(", {} against {} each", time(each[1]), time(each[0])) } else { String::new() };
-            format!("{name} ({} a rank): its {} takes {}{each}", Number::new(*count, 0), portion.name(), change(us))
+            format!("{name} ({} a rank): its {} is {}{each}", Number::new(*count, 0), portion.name(), change(us))
         }
-        What::Gaps { us } => format!("Gaps between kernels (launches) take {}", change(us)),
+        What::Gaps { us } => format!("Gaps between kernels (launches) are {}", change(us)),
         What::Unmatched { side, count } => {
             format!("Operations that only {} has ({} a rank) take {}", ["A", "B"][*side], Number::new(*count, 0), time(cause.us.abs()))
         }
@@ -87,7 +87,7 @@ fn change(us: &[f64; 2]) -> String {
 fn link(links: &[String], gbps: &[f64; 2], operations: &[String], us: f64) -> String {
     let percent = (gbps[1] / gbps[0].max(1e-9) - 1.0) * 100.0;
     format!(
-        "{} can carry {} instead of {} GB/s ({} %): the collectives that cross {} ({}) take {}, the waiting for their uneven ends included",
+        "{} can carry {} instead of {} GB/s ({} %): the collectives that cross {} ({}) are {}, the waiting for their uneven ends included",
         links.join(", "),
         Number::new(gbps[1], 1),
         Number::new(gbps[0], 1),
@@ -105,7 +105,7 @@ fn rank_words(rank: u32, own: Option<&(Portion, f64)>, latest: Option<&(f64, Str
         Some((by, op)) if difference > 0.0 => format!(", most at {op} ({} behind the rank before it)", time(*by)),
         _ => String::new(),
     };
-    let own = own.map_or(String::new(), |(portion, us)| format!("; rank {rank} itself takes {} in {}", longer(*us), portion.name()));
+    let own = own.map_or(String::new(), |(portion, us)| format!("; rank {rank} itself is {} in {}", longer(*us), portion.name()));
     format!("Rank {rank} arrives {later}: the mean rank waits {} {more} for it (skew){place}{own}", time(difference.abs()))
 }
 
@@ -187,23 +187,23 @@ mod tests {
     #[test]
     fn causes_are_sentences_with_shares() {
         let compared = comparison(16_987.0, 17_087.0);
-        assert_eq!(headline(&compared), "B takes 100.00 us longer than A: 17.087 ms against 16.987 ms (+0.59 %).");
+        assert_eq!(headline(&compared), "B is 100.00 us longer than A: 17.087 ms against 16.987 ms (+0.59 %).");
         let what =
             What::Rank { rank: 5, own: Some((Portion::Launch, 100.0)), latest: Some((99.5, "L000.x.r5".to_owned())), caused: [1.0, 88.5] };
         let words = cause(&Cause { what, us: 100.0 }, &compared);
         assert_eq!(
             words,
-            "Rank 5 arrives later: the mean rank waits 87.50 us more for it (skew), most at L000.x.r5 (99.50 us behind the rank before it); rank 5 itself takes 100.00 us longer in launch gaps: 100.0 % of the difference."
+            "Rank 5 arrives later: the mean rank waits 87.50 us more for it (skew), most at L000.x.r5 (99.50 us behind the rank before it); rank 5 itself is 100.00 us longer in launch gaps: 100.0 % of the difference."
         );
         let what = What::Layer { layer: 30, portion: Portion::Compute, us: [98.0, 196.0], mostly: Some("experts".to_owned()) };
         assert!(
             cause(&Cause { what, us: 98.0 }, &compared)
-                .starts_with("Layer 30: its compute takes 98.00 us longer (196.00 us against 98.00 us, x2.00), most of it experts: 98.0 %")
+                .starts_with("Layer 30: its compute is 98.00 us longer (196.00 us against 98.00 us, x2.00), most of it experts: 98.0 %")
         );
         let what = What::Link { links: vec!["a > b".to_owned()], gbps: [45.7, 36.56], operations: vec!["ar".to_owned()] };
         let words = cause(&Cause { what, us: 50.0 }, &compared);
         assert!(
-            words.starts_with("a > b can carry 36.6 instead of 45.7 GB/s (-20 %): the collectives that cross it (ar) take 50.00 us longer"),
+            words.starts_with("a > b can carry 36.6 instead of 45.7 GB/s (-20 %): the collectives that cross it (ar) are 50.00 us longer"),
             "{words}"
         );
     }

@@ -62,7 +62,8 @@ impl Report {
             return exact.clone();
         }
         let mut parts: Vec<String> = Vec::new();
-        for section in &self.sections {
+        let is_drawn = |section: &&Section| section.blocks.iter().all(|block| matches!(block, Block::Drawing(_)));
+        for section in self.sections.iter().filter(|section| !is_drawn(section) || section.blocks.is_empty()) {
             if !section.heading.is_empty() {
                 parts.push(format!("{}\n", screen.paint(Ink::Strong, &section.heading)));
             }

@@ -6,6 +6,7 @@ use crate::render::bars::Rows;
 use crate::render::bars::row_chart;
 use crate::render::bars::stacked;
 use crate::render::drawing::both;
+use crate::render::drawing::caption;
 use crate::render::number::Number;
 use crate::render::page::Block;
 use crate::render::page::Section;
@@ -15,7 +16,7 @@ pub fn add_drawings(sections: &mut [Section], ranking: &Ranking, baseline: &str)
     if let Some(section) = sections.iter_mut().find(|section| section.heading == "Ranking") {
         section.blocks.insert(0, bars(ranking, baseline));
         let words = "What the pass spends under each strategy. The line at a bar's end is its 90 % interval.";
-        section.blocks.insert(1, Block::Text(words.to_owned()));
+        section.blocks.insert(1, caption(words));
     }
 }
 

@@ -7,6 +7,7 @@ use crate::render::bars::Rows;
 use crate::render::bars::row_chart;
 use crate::render::bars::stacked;
 use crate::render::drawing::both;
+use crate::render::drawing::caption;
 use crate::render::number::Number;
 use crate::render::page::Block;
 use crate::render::page::Section;
@@ -45,8 +46,8 @@ pub fn sections(headline: &str, answer: &Answer, strategy: &Strategy, machine: &
     sections.push(Section { heading: "Critical path".to_owned(), blocks: vec![Block::Table(parts(answer))] });
     let uses = uses(answer);
     let words = "Mean rate of each direction over the time that collectives take, as a share of what it can carry. Two lines a link: on the right of the way is what goes that way.";
-    let blocks = vec![Block::Text(words.to_owned()), machine_page::drawing(machine, &uses), Block::Table(links(answer))];
-    sections.push(Section { heading: "Machine and the load of its links".to_owned(), blocks });
+    let blocks = vec![caption(words), machine_page::drawing(machine, &uses), Block::Table(links(answer))];
+    sections.push(Section { heading: "Links by load".to_owned(), blocks });
     sections
 }
 

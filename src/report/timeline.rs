@@ -14,6 +14,7 @@ use crate::render::chart::Point;
 use crate::render::chart::Series;
 use crate::render::chart::line_chart;
 use crate::render::drawing::both;
+use crate::render::drawing::caption;
 use crate::render::number::Number;
 use crate::render::page::Block;
 use crate::trace::record::Kind;
@@ -85,21 +86,18 @@ impl Timeline {
     /// Each rank's sums, the whole pass, one layer from close by, and the spread of the arrivals.
     pub fn blocks(&self, layer: Option<u32>) -> Vec<Block> {
         let mut blocks = vec![
-            Block::Text(
-                "The whole pass. Within each layer a rank's compute (with the gaps), its waiting and its collectives are put together."
-                    .to_owned(),
-            ),
+            caption("The whole pass. Within each layer a rank's compute (with the gaps), its waiting and its collectives are put together."),
             both("The whole pass, a row a rank", |width| row_chart(&self.whole(), width)),
         ];
         if self.ranks.len() > RANKS_MAX {
-            blocks.push(Block::Text(format!("The first {RANKS_MAX} of {} ranks.", self.ranks.len())));
+            blocks.push(caption(&format!("The first {RANKS_MAX} of {} ranks.", self.ranks.len())));
         }
         let window = layer.and_then(|layer| Some((layer, *self.layers.get(&layer)?)));
         if let Some((layer, (start, end))) = window {
             let margin = (end - start) * 0.02;
             let (start, end) = ((start - margin).max(0.0), end + margin);
             let axis = format!("layer {layer}, us from the start of the pass");
-            blocks.push(Block::Text(format!("Layer {layer} from close by, every operation in its place.")));
+            blocks.push(caption(&format!("Layer {layer} from close by, every operation in its place.")));
             blocks.push(both(&format!("Layer {layer}, a row a rank"), |width| row_chart(&self.window(start, end, &axis), width)));
         }
         blocks.extend(self.spread());
@@ -119,7 +117,7 @@ impl Timeline {
             Number::new(mean, 2),
             Number::new(worst, 2)
         );
-        let mut blocks = vec![Block::Text(words)];
+        let mut blocks = vec![caption(&words)];
         if worst > 1.2 * mean {
             blocks.push(both("Spread of the ranks' arrivals at each collective", |width| line_chart(&self.spread_chart(), width)));
         }

@@ -23,9 +23,6 @@ use crate::render::table::Table;
 use crate::report::Report;
 use crate::report::reproduce::Reproduce;
 
-/// Rows of the table of the worst where a page was asked for and no number was given.
-const WORST: usize = 10;
-
 /// Errors of all rows together.
 pub fn overall(compared: &[Compared<'_>]) -> Errors {
     errors(&compared.iter().collect::<Vec<_>>())
@@ -54,14 +51,10 @@ pub fn report(compared: &[Compared<'_>], worst_rows: usize, reproduce: Reproduce
         blocks.push(scatter(compared));
         blocks.push(by_size(compared));
     }
-    if worst_rows > 0 && !drawings {
+    if worst_rows > 0 {
         blocks.push(Block::Table(worst(compared, worst_rows)));
     }
     sections.push(Section { heading: "Errors".to_owned(), blocks });
-    if drawings {
-        let count = if worst_rows == 0 { WORST } else { worst_rows };
-        sections.push(Section { heading: "Largest errors".to_owned(), blocks: vec![Block::Table(worst(compared, count))] });
-    }
     let json = to_json(&JsonReport {
         groups: groups.iter().map(|(key, errors)| json_group(key, errors)).collect(),
         overall: json_errors(&overall),

@@ -109,6 +109,11 @@ fn number(text: &str) -> Option<u64> {
 }
 
 impl Row<'_> {
+    /// What of the operation is kernels, where it says so (`busy_ns`): the rest is gaps between them.
+    pub fn busy(&self) -> Option<Time> {
+        if self.detail.contains("busy_ns=") { self.detail("busy_ns").and_then(time_from_ns) } else { None }
+    }
+
     /// The value of `key` in [`Row::detail`].
     pub fn detail(&self, key: &str) -> Option<&str> {
         self.detail.split(';').find_map(|pair| pair.split_once('=').filter(|(k, _)| k.trim() == key)).map(|(_, v)| v.trim())
