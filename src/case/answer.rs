@@ -64,7 +64,14 @@ pub struct Share {
 /// # Errors
 /// What assembling and simulating can meet.
 pub fn answer(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>, options: Options) -> Result<Answer> {
-    let assembled = assemble(question, plan, policy, context)?;
+    conclude(assemble(question, plan, policy, context)?, options)
+}
+
+/// Simulates what was assembled, and perhaps changed, before.
+///
+/// # Errors
+/// What simulating can meet.
+pub fn conclude(assembled: Assembled, options: Options) -> Result<Answer> {
     let outcome = simulate(&assembled.program, options)?;
     let ranks = assembled.program.ranks as u64;
     let pass = Time(outcome.critical().time);
