@@ -15,7 +15,10 @@
 
 pub mod allreduce;
 pub mod arguments;
+pub mod diagnose;
+pub mod experiment;
 pub mod explain;
+pub mod launch;
 pub mod lists;
 pub mod output;
 pub mod plan;
@@ -67,6 +70,8 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Diagnose(diagnose::Arguments),
+    Experiment(experiment::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -81,6 +86,8 @@ impl Command {
             Command::Plan(arguments) => arguments.output(),
             Command::Allreduce(arguments) => &arguments.output,
             Command::Validate(arguments) => &arguments.output,
+            Command::Diagnose(arguments) => &arguments.output,
+            Command::Experiment(arguments) => arguments.output(),
             Command::Machines(arguments) => &arguments.output,
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
@@ -95,6 +102,8 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Diagnose(arguments) => diagnose::run(arguments, session),
+            Command::Experiment(arguments) => experiment::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

@@ -5,6 +5,8 @@
 
 pub mod diagnose;
 pub mod evidence;
+pub mod experiment;
 pub mod finding;
 pub mod rank;
+pub mod scrub;
 pub mod variables;

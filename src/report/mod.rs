@@ -4,6 +4,8 @@
 //! A [`Report`] holds one answer in the forms that its readers need; it ends
 //! with what reproduces it ([`reproduce`]).
 
+pub mod diagnose;
+pub mod experiment;
 pub mod rank;
 pub mod reproduce;
 

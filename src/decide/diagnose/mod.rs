@@ -16,6 +16,7 @@ pub mod corruption;
 pub mod declined;
 pub mod driver_staged;
 pub mod expert_imbalance;
+pub mod facts_file;
 pub mod few_threads;
 pub mod fit;
 pub mod forecast;
