@@ -17,6 +17,8 @@ pub mod allreduce;
 pub mod arguments;
 pub mod diagnose;
 pub mod experiment;
+pub mod calibrate;
+pub mod detect;
 pub mod explain;
 pub mod launch;
 pub mod lists;
@@ -72,6 +74,8 @@ enum Command {
     Validate(validate::Arguments),
     Diagnose(diagnose::Arguments),
     Experiment(experiment::Arguments),
+    Detect(detect::Arguments),
+    Calibrate(calibrate::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -79,7 +83,7 @@ enum Command {
 }
 
 impl Command {
-    fn output(&self) -> &Output {
+    fn output(&self) -> Output {
         match self {
             Command::Rank(arguments) => &arguments.output,
             Command::Simulate(arguments) => &arguments.output,
@@ -92,6 +96,17 @@ impl Command {
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
             Command::Explain(arguments) => &arguments.output,
+            Command::Rank(arguments) => arguments.output.clone(),
+            Command::Simulate(arguments) => arguments.output.clone(),
+            Command::Plan(arguments) => arguments.output().clone(),
+            Command::Allreduce(arguments) => arguments.output.clone(),
+            Command::Validate(arguments) => arguments.output.clone(),
+            Command::Detect(arguments) => arguments.output(),
+            Command::Calibrate(arguments) => arguments.output(),
+            Command::Machines(arguments) => arguments.output.clone(),
+            Command::Models(arguments) => arguments.output.clone(),
+            Command::Strategies(arguments) => arguments.output.clone(),
+            Command::Explain(arguments) => arguments.output.clone(),
         }
     }
 
@@ -104,6 +119,8 @@ impl Command {
             Command::Validate(arguments) => validate::run(arguments, session),
             Command::Diagnose(arguments) => diagnose::run(arguments, session),
             Command::Experiment(arguments) => experiment::run(arguments, session),
+            Command::Detect(arguments) => detect::run(arguments, session),
+            Command::Calibrate(arguments) => calibrate::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

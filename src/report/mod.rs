@@ -6,6 +6,10 @@
 
 pub mod diagnose;
 pub mod experiment;
+#[cfg(feature = "gpu")]
+pub mod calibrate;
+#[cfg(feature = "gpu")]
+pub mod detect;
 pub mod rank;
 pub mod reproduce;
 
