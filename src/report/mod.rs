@@ -4,12 +4,13 @@
 //! A [`Report`] holds one answer in the forms that its readers need; it ends
 //! with what reproduces it ([`reproduce`]).
 
-pub mod diagnose;
-pub mod experiment;
+pub mod allreduce;
 #[cfg(feature = "gpu")]
 pub mod calibrate;
 #[cfg(feature = "gpu")]
 pub mod detect;
+pub mod diagnose;
+pub mod experiment;
 pub mod rank;
 pub mod reproduce;
 
