@@ -49,7 +49,8 @@ pub struct Wish<'a> {
 pub fn scrubber() -> Scrubber {
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let hosts: Vec<String> = read("/proc/sys/kernel/hostname").into_iter().chain(std::env::var("HOSTNAME").ok()).collect();
-    let users: Vec<String> = ["USER", "LOGNAME", "SUDO_USER"].iter().filter_map(|name| std::env::var(name).ok()).filter(|u| u != "root").collect();
+    let users: Vec<String> =
+        ["USER", "LOGNAME", "SUDO_USER"].iter().filter_map(|name| std::env::var(name).ok()).filter(|u| u != "root").collect();
     Scrubber::new(&hosts, &users)
 }
 
@@ -131,7 +132,14 @@ impl Watched {
 }
 
 /// Until it ends, says that it serves, or its time is up; whether the latter.
-fn follow(child: &mut Child, wish: &Wish<'_>, lines: &mpsc::Receiver<String>, started: Instant, watched: &mut Watched, session: &Session) -> bool {
+fn follow(
+    child: &mut Child,
+    wish: &Wish<'_>,
+    lines: &mpsc::Receiver<String>,
+    started: Instant,
+    watched: &mut Watched,
+    session: &Session,
+) -> bool {
     let limit = Duration::from_secs_f64(wish.timeout_s);
     loop {
         match lines.recv_timeout(Duration::from_millis(50)) {
@@ -197,7 +205,9 @@ fn number_after(line: &str, text: &str) -> Option<f64> {
 
 /// The line that tells most: the last that speaks of an error, or the last.
 fn message(tail: &[String]) -> String {
-    let speaks = |line: &&String| ["error", "exception", "fatal", "no supported", "failed", "abort"].iter().any(|word| line.to_lowercase().contains(word));
+    let speaks = |line: &&String| {
+        ["error", "exception", "fatal", "no supported", "failed", "abort"].iter().any(|word| line.to_lowercase().contains(word))
+    };
     tail.iter().rev().find(speaks).or(tail.last()).cloned().unwrap_or_default()
 }
 
@@ -241,7 +251,11 @@ fn clocks() -> BTreeMap<String, String> {
     let Some(text) = output_of("nvidia-smi", &asked) else { return BTreeMap::new() };
     let names = ["max sm", "max memory", "power limit"];
     let lines = text.lines().enumerate();
-    lines.flat_map(|(gpu, line)| line.split(',').zip(names).map(move |(value, name)| (format!("gpu{gpu} {name}"), value.trim().to_owned())).collect::<Vec<_>>()).collect()
+    lines
+        .flat_map(|(gpu, line)| {
+            line.split(',').zip(names).map(move |(value, name)| (format!("gpu{gpu} {name}"), value.trim().to_owned())).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 #[cfg(test)]

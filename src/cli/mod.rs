@@ -15,10 +15,12 @@
 
 pub mod allreduce;
 pub mod arguments;
-pub mod diagnose;
-pub mod experiment;
+pub mod bundle;
 pub mod calibrate;
 pub mod detect;
+pub mod diagnose;
+pub mod doctor;
+pub mod experiment;
 pub mod explain;
 pub mod launch;
 pub mod lists;
@@ -74,6 +76,8 @@ enum Command {
     Validate(validate::Arguments),
     Diagnose(diagnose::Arguments),
     Experiment(experiment::Arguments),
+    Doctor(doctor::Arguments),
+    Bundle(bundle::Arguments),
     Detect(detect::Arguments),
     Calibrate(calibrate::Arguments),
     Machines(lists::Machines),
@@ -85,22 +89,15 @@ enum Command {
 impl Command {
     fn output(&self) -> Output {
         match self {
-            Command::Rank(arguments) => &arguments.output,
-            Command::Simulate(arguments) => &arguments.output,
-            Command::Plan(arguments) => arguments.output(),
-            Command::Allreduce(arguments) => &arguments.output,
-            Command::Validate(arguments) => &arguments.output,
-            Command::Diagnose(arguments) => &arguments.output,
-            Command::Experiment(arguments) => arguments.output(),
-            Command::Machines(arguments) => &arguments.output,
-            Command::Models(arguments) => &arguments.output,
-            Command::Strategies(arguments) => &arguments.output,
-            Command::Explain(arguments) => &arguments.output,
             Command::Rank(arguments) => arguments.output.clone(),
             Command::Simulate(arguments) => arguments.output.clone(),
             Command::Plan(arguments) => arguments.output().clone(),
             Command::Allreduce(arguments) => arguments.output.clone(),
             Command::Validate(arguments) => arguments.output.clone(),
+            Command::Diagnose(arguments) => arguments.output.clone(),
+            Command::Experiment(arguments) => arguments.output().clone(),
+            Command::Doctor(arguments) => arguments.output.clone(),
+            Command::Bundle(arguments) => arguments.output.clone(),
             Command::Detect(arguments) => arguments.output(),
             Command::Calibrate(arguments) => arguments.output(),
             Command::Machines(arguments) => arguments.output.clone(),
@@ -119,6 +116,8 @@ impl Command {
             Command::Validate(arguments) => validate::run(arguments, session),
             Command::Diagnose(arguments) => diagnose::run(arguments, session),
             Command::Experiment(arguments) => experiment::run(arguments, session),
+            Command::Doctor(arguments) => doctor::run(arguments, session),
+            Command::Bundle(arguments) => bundle::run(arguments, session),
             Command::Detect(arguments) => detect::run(arguments, session),
             Command::Calibrate(arguments) => calibrate::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),

@@ -6,6 +6,8 @@
 //! which to make next, [`scrub`] takes out what must not be published.
 
 pub mod allreduce;
+pub mod baseline;
+pub mod detected;
 pub mod diagnose;
 pub mod evidence;
 pub mod experiment;

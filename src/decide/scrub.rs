@@ -12,7 +12,19 @@ const SECRET_WORDS: [&str; 10] = ["hf_", "sk-", "ghp_", "gho_", "github_pat_", "
 
 /// Beginnings of the names of variables that bear on a result.
 const TELLING: [&str; 14] = [
-    "NCCL_", "CUDA_", "SGLANG_", "SGL_", "VLLM_", "TORCH_", "PYTORCH_", "FLASHINFER_", "OMP_NUM", "TRITON_", "TRTLLM_", "MSCCLPP_", "NVIDIA_TF32",
+    "NCCL_",
+    "CUDA_",
+    "SGLANG_",
+    "SGL_",
+    "VLLM_",
+    "TORCH_",
+    "PYTORCH_",
+    "FLASHINFER_",
+    "OMP_NUM",
+    "TRITON_",
+    "TRTLLM_",
+    "MSCCLPP_",
+    "NVIDIA_TF32",
     "GLOO_",
 ];
 
@@ -45,6 +57,14 @@ impl Scrubber {
         names.extend(named(users, "USER"));
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         Scrubber { names }
+    }
+
+    /// The same with more names.
+    #[must_use]
+    pub fn and(mut self, names: &[String]) -> Scrubber {
+        self.names.extend(names.iter().map(|name| (name.trim().to_lowercase(), "NAME")).filter(|(name, _)| name.len() >= 3));
+        self.names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        self
     }
 
     /// The text without what must not be published. Lines stay lines.

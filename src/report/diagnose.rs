@@ -71,7 +71,11 @@ fn finding(diagnosis: &Diagnosis) -> Vec<String> {
         let (Some(seen), Some(healthy)) = (diagnosis.observations.value(*kind), diagnosis.healthy.get(kind)) else { continue };
         let source = diagnosis.observations.0.get(kind).map_or("", |one| one.source.as_str());
         let change = (seen / healthy - 1.0) * 100.0;
-        list.push(format!("{kind}: {} observed ({source}), {} forecast for a healthy server ({change:+.0} %).", digits(seen), digits(*healthy)));
+        list.push(format!(
+            "{kind}: {} observed ({source}), {} forecast for a healthy server ({change:+.0} %).",
+            digits(seen),
+            digits(*healthy)
+        ));
     }
     if let (Some(seen), Some(healthy)) = (diagnosis.observations.value(Kind::VerifyMs), diagnosis.healthy.get(&Kind::VerifyMs)) {
         if seen > healthy * 1.2 {
@@ -125,7 +129,9 @@ fn contradiction(one: &Contradiction, diagnosis: &Diagnosis, setup: &Setup<'_>) 
     let pairs: Vec<String> = one.joined_by_pairs.iter().map(|pair| pair.join(" + ")).collect();
     text += &match (one.joined_by.is_empty(), pairs.is_empty()) {
         (false, _) => format!(" Only these, alone, make both true: {}.", one.joined_by.join(", ")),
-        (true, false) => format!(" They contradict each other under every single explanation; pairs that allow both: {}.", pairs.join(", ")),
+        (true, false) => {
+            format!(" They contradict each other under every single explanation; pairs that allow both: {}.", pairs.join(", "))
+        }
         (true, true) => " They contradict each other under every explanation: measure one of them again.".to_owned(),
     };
     text
@@ -162,7 +168,13 @@ fn table(diagnosis: &Diagnosis, most: usize) -> Table {
 }
 
 fn digits_of(value: f64) -> Number {
-    let decimals = if value >= 100.0 { 0 } else if value >= 10.0 { 1 } else { 3 };
+    let decimals = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        3
+    };
     Number::new(value, decimals)
 }
 

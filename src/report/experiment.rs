@@ -32,7 +32,9 @@ pub fn verdict_words(verdict: &FactorVerdict) -> String {
             return format!("no effect beyond the noise: {gain_pct:+.1} % ± {sigma_pct:.1} (runs {})", runs(pairs));
         }
         Some(Isolated::Fails { runs: pairs }) => return format!("fails, alone (isolated by runs {})", runs(pairs)),
-        Some(Isolated::Mixed { fails, works }) => return format!("fails at times (runs {}), works at others ({})", runs(fails), runs(works)),
+        Some(Isolated::Mixed { fails, works }) => {
+            return format!("fails at times (runs {}), works at others ({})", runs(fails), runs(works));
+        }
         None => {}
     }
     if !verdict.implicated_in.is_empty() {
@@ -55,7 +57,8 @@ pub fn status_sections(ledger: &Ledger, status: &Status) -> Vec<Section> {
         factors.row(vec![verdict.factor.as_str().into(), what.into(), verdict_words(verdict).into()]);
     }
     let runs = ledger.sorted().into_iter().zip(&status.runs).map(|(run, verdict)| {
-        let factors = if run.factors.is_empty() { "nothing changed".to_owned() } else { run.factors.iter().cloned().collect::<Vec<_>>().join(" + ") };
+        let factors =
+            if run.factors.is_empty() { "nothing changed".to_owned() } else { run.factors.iter().cloned().collect::<Vec<_>>().join(" + ") };
         format!("Run {} ({factors}: {}): {}.", run.id, run.outcome.name(), verdict.says.join("; "))
     });
     let mut sections = vec![
@@ -89,15 +92,24 @@ pub fn status_rows(status: &Status) -> Table {
             None if !verdict.serves_in.is_empty() => ("serves", f64::NAN, f64::NAN),
             None => ("untested", f64::NAN, f64::NAN),
         };
-        let cells: Vec<Cell> =
-            vec![verdict.factor.as_str().into(), word.into(), Number::new(gain, 2).into(), Number::new(sigma, 2).into(), verdict_words(verdict).into()];
+        let cells: Vec<Cell> = vec![
+            verdict.factor.as_str().into(),
+            word.into(),
+            Number::new(gain, 2).into(),
+            Number::new(sigma, 2).into(),
+            verdict_words(verdict).into(),
+        ];
         rows.row(cells);
     }
     rows
 }
 
 fn title(proposal: &Proposal) -> String {
-    if proposal.factors.is_empty() { "the server as it is".to_owned() } else { proposal.factors.iter().cloned().collect::<Vec<_>>().join(" + ") }
+    if proposal.factors.is_empty() {
+        "the server as it is".to_owned()
+    } else {
+        proposal.factors.iter().cloned().collect::<Vec<_>>().join(" + ")
+    }
 }
 
 fn purpose(proposal: &Proposal) -> &'static str {
@@ -158,7 +170,11 @@ pub fn next_sections(ledger: &Ledger, status: &Status, next: &Next) -> Vec<Secti
         first.push(format!("{stop}."));
     }
     if let (Some(proposal), true) = (next.proposals.first(), next.stop.is_none()) {
-        let reason = if proposal.isolates && proposal.purpose != Purpose::Baseline { " A failed run left it open; nothing else isolates it." } else { "" };
+        let reason = if proposal.isolates && proposal.purpose != Purpose::Baseline {
+            " A failed run left it open; nothing else isolates it."
+        } else {
+            ""
+        };
         first.push(format!("Run {}, {}.{reason}", title(proposal), purpose(proposal)));
         first.push(format!("Beforehand, the simulator expects: {}.", expected(proposal)));
         let variables = proposal.factors.iter().filter_map(|id| ledger.factor(id)).flat_map(|factor| &factor.environment);

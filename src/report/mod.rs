@@ -10,6 +10,7 @@ pub mod calibrate;
 #[cfg(feature = "gpu")]
 pub mod detect;
 pub mod diagnose;
+pub mod doctor;
 pub mod experiment;
 pub mod rank;
 pub mod reproduce;

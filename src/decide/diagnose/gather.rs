@@ -12,9 +12,14 @@ use crate::machine::Endpoint;
 use crate::machine::Machine;
 use crate::machine::PathType;
 use crate::trace::observation;
+use crate::trace::observation::Algorithm;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Implementation;
 use crate::trace::observation::Observation;
+use crate::trace::observation::Protocol;
+
+use crate::decide::detected;
+use crate::decide::detected::Checked;
 
 use super::facts_file;
 use super::kind::Kind;
@@ -30,6 +35,8 @@ pub struct Gathered {
     pub observations: Observations,
     /// What files say of the machine.
     pub facts: Facts,
+    /// What detections show.
+    pub checks: Vec<Checked>,
     /// What was passed over or may mislead, in sentences.
     pub notes: Vec<String>,
 }
@@ -48,7 +55,7 @@ impl Gathered {
     /// # Errors
     /// Those of the reader; `diagnose-nothing` when it holds nothing that bears on a diagnosis.
     pub fn read(&mut self, path: &Path, setup: &Setup<'_>, scatter: f64) -> Result<()> {
-        let before = (self.observations.0.len(), self.facts.clone(), self.notes.len());
+        let before = (self.observations.0.len(), self.facts.clone(), self.notes.len() + self.checks.len());
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let text = if path.is_file() && !is_large(path) { std::fs::read_to_string(path).ok() } else { None };
         match text {
@@ -59,7 +66,14 @@ impl Gathered {
                 }
                 self.facts.merge(read.facts);
             }
-            Some(text) if is_observation_csv(&text) => self.collectives(&observation::read_bytes(&name, text.as_bytes())?, setup, scatter, &name),
+            Some(text) if detected::is_detection(&text) => {
+                let read = detected::read(&name, &text)?;
+                self.checks.extend(read.checks);
+                self.facts.merge(read.facts);
+            }
+            Some(text) if is_observation_csv(&text) => {
+                self.collectives(&observation::read_bytes(&name, text.as_bytes())?, setup, scatter, &name)
+            }
             _ => {
                 let outcome = import::read_path(path, None)?;
                 self.notes.extend(outcome.warnings.iter().map(|warning| format!("{name}: {warning}")));
@@ -71,17 +85,40 @@ impl Gathered {
                 self.facts.merge(outcome.facts);
             }
         }
-        if before == (self.observations.0.len(), self.facts.clone(), self.notes.len()) {
+        if before == (self.observations.0.len(), self.facts.clone(), self.notes.len() + self.checks.len()) {
             return Err(Fault::new("diagnose-nothing", format!("{name} holds nothing that bears on a diagnosis"))
                 .help("expected measurements of all-reduces, bandwidths or serving, logs of NCCL, lspci, kernel or driver settings"));
         }
         Ok(())
     }
 
+    /// Rates of single copies: `0>1` between GPUs, `h>0` from the host; others are passed over.
+    pub fn copies(&mut self, rates: &[(String, f64)], machine: &Machine, scatter: f64, source: &str) {
+        let count = machine.gpus.len();
+        let mut cells = vec![vec![None; count]; count];
+        let mut host = f64::INFINITY;
+        for (flow, gbps) in rates {
+            match flow.split_once('>').map(|(from, to)| (from.parse::<usize>(), to.parse::<usize>(), from)) {
+                Some((Ok(from), Ok(to), _)) if from < count && to < count => cells[from][to] = Some(*gbps),
+                Some((_, Ok(_), "h")) => host = host.min(*gbps),
+                _ => {}
+            }
+        }
+        if host.is_finite() {
+            self.add(Kind::HostGbps, host, scatter, source);
+        }
+        if cells.iter().flatten().any(Option::is_some) {
+            let matrix = Matrix { title: source.to_owned(), peer_access: true, bidirectional: false, reads: false, cells };
+            self.matrices(&Facts { bandwidth: vec![matrix], ..Facts::default() }, machine, scatter, source);
+        }
+    }
+
     /// NCCL's own all-reduces: the size nearest the verify pass's and the largest.
-    fn collectives(&mut self, rows: &[Observation], setup: &Setup<'_>, scatter: f64, source: &str) {
+    pub fn collectives(&mut self, rows: &[Observation], setup: &Setup<'_>, scatter: f64, source: &str) {
         let fits = |row: &&Observation| {
-            row.implementation == Implementation::Nccl && row.collective == Collective::AllReduce && row.ranks == setup.partition.tp
+            let own_choice = row.algorithm == Algorithm::Auto && row.protocol == Protocol::Auto;
+            let is_nccl = row.implementation == Implementation::Nccl && row.collective == Collective::AllReduce;
+            is_nccl && own_choice && row.ranks == setup.partition.tp
         };
         let rows: Vec<&Observation> = rows.iter().filter(fits).collect();
         let distance = |row: &&&Observation, bytes: u64| (libm::fabs(libm::log(row.bytes.max(1) as f64 / bytes as f64)) * 1e6) as u64;

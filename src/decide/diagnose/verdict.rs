@@ -104,7 +104,8 @@ pub fn diagnose(setup: &Setup<'_>, observations: Observations, facts: &Facts) ->
     if observations.0.is_empty() {
         return Err(Fault::new("observed-none", "there is no observation to explain").help("give at least one: --observed decode_tps=82"));
     }
-    let sizes: Vec<u64> = observations.kinds().into_iter().filter_map(|kind| if let Kind::AllreduceUs(b) = kind { Some(b) } else { None }).collect();
+    let sizes: Vec<u64> =
+        observations.kinds().into_iter().filter_map(|kind| if let Kind::AllreduceUs(b) = kind { Some(b) } else { None }).collect();
     let simulator = Simulator::new(setup, &sizes);
     let drafts = setup.tokens - 1;
     let space = Space::new(&observations, drafts);
@@ -126,7 +127,17 @@ pub fn diagnose(setup: &Setup<'_>, observations: Observations, facts: &Facts) ->
     let telling = [Kind::VerifyMs, Kind::DecodeTps, Kind::SpecTps].into_iter().filter(|kind| observations.value(*kind).is_some());
     let single = |explanation: &Explanation| explanation.faults.len() == 1;
     let alone = telling.map(|kind| (kind, of_kinds(&[kind]).into_iter().filter(single).collect())).collect();
-    Ok(Diagnosis { kinds: space.kinds.clone(), acceptable: space.acceptable(), observations, found, healthy, classes, seen, contradictions, alone })
+    Ok(Diagnosis {
+        kinds: space.kinds.clone(),
+        acceptable: space.acceptable(),
+        observations,
+        found,
+        healthy,
+        classes,
+        seen,
+        contradictions,
+        alone,
+    })
 }
 
 fn healthy_of(found: &Found) -> &Explanation {
@@ -168,7 +179,8 @@ fn check_between(space: &Space, one: &Explanation, other: &Explanation) -> Optio
     let measured = unobserved.map(|kind| {
         let (command, minutes) = kind.measure();
         let value = |explanation: &Explanation| explanation.figures.get(kind).copied().unwrap_or(f64::NAN);
-        let tells = format!("{kind} near {} speaks for {}, near {} for {}", digits(value(one)), title(one), digits(value(other)), title(other));
+        let tells =
+            format!("{kind} near {} speaks for {}, near {} for {}", digits(value(one)), title(one), digits(value(other)), title(other));
         (minutes, 1, Check { command, minutes, tells })
     });
     own.chain(measured).min_by_key(|(minutes, order, _)| (*minutes, *order)).map(|(_, _, check)| check)
@@ -177,7 +189,15 @@ fn check_between(space: &Space, one: &Explanation, other: &Explanation) -> Optio
 /// Three significant digits.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
-    let decimals = if size >= 100.0 { 0 } else if size >= 10.0 { 1 } else if size >= 1.0 { 2 } else { 3 };
+    let decimals = if size >= 100.0 {
+        0
+    } else if size >= 10.0 {
+        1
+    } else if size >= 1.0 {
+        2
+    } else {
+        3
+    };
     format!("{value:.decimals$}")
 }
 

@@ -60,7 +60,13 @@ pub fn append(path: &Path, run: &Run) -> Result<u64> {
     let name = path.display().to_string();
     let before = Ledger::from_toml(&name, &old)?;
     let id = before.runs.iter().map(|run| run.id).max().unwrap_or(0) + 1;
-    let gap = if old.is_empty() || old.ends_with("\n\n") { "" } else if old.ends_with('\n') { "\n" } else { "\n\n" };
+    let gap = if old.is_empty() || old.ends_with("\n\n") {
+        ""
+    } else if old.ends_with('\n') {
+        "\n"
+    } else {
+        "\n\n"
+    };
     let new = format!("{old}{gap}{}", to_toml(&Run { id, ..run.clone() }));
     // What is about to be written must hold all that was there, and one run more.
     let after = Ledger::from_toml(&name, &new)?;

@@ -35,9 +35,7 @@ fn shown(value: &str) -> &str {
 /// All that differs, from `a` to `b`. What one of the two did not record is taken for the same.
 pub fn differences(ledger: &Ledger, a: &Run, b: &Run) -> Vec<Difference> {
     let changed: BTreeSet<&String> = a.factors.symmetric_difference(&b.factors).collect();
-    let owned = |variable: &str| {
-        changed.iter().any(|id| ledger.factor(id).is_some_and(|factor| factor.environment.contains_key(variable)))
-    };
+    let owned = |variable: &str| changed.iter().any(|id| ledger.factor(id).is_some_and(|factor| factor.environment.contains_key(variable)));
     let mut all: Vec<Difference> = changed.iter().map(|id| Difference::Factor((*id).clone())).collect();
     moved(&a.environment, &b.environment, &mut all, &|name, _, _| owned(name));
     moved(&a.versions, &b.versions, &mut all, &|_, _, _| false);
@@ -46,12 +44,7 @@ pub fn differences(ledger: &Ledger, a: &Run, b: &Run) -> Vec<Difference> {
     all
 }
 
-fn moved(
-    a: &BTreeMap<String, String>,
-    b: &BTreeMap<String, String>,
-    all: &mut Vec<Difference>,
-    same: &dyn Fn(&str, &str, &str) -> bool,
-) {
+fn moved(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, all: &mut Vec<Difference>, same: &dyn Fn(&str, &str, &str) -> bool) {
     if a.is_empty() || b.is_empty() {
         return;
     }

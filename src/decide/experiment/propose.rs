@@ -89,7 +89,9 @@ pub fn next(ledger: &Ledger, status: &Status) -> Result<Next> {
     }
     for verdict in &status.factors {
         let Some(factor) = ledger.factor(&verdict.factor) else { continue };
-        if verdict.is_broken() || matches!(verdict.isolated, Some(Isolated::Changes { .. } | Isolated::Nothing { .. } | Isolated::Mixed { .. })) {
+        if verdict.is_broken()
+            || matches!(verdict.isolated, Some(Isolated::Changes { .. } | Isolated::Nothing { .. } | Isolated::Mixed { .. }))
+        {
             continue;
         }
         let expectation = expecter.as_ref().map(|expecter| expecter.expect(factor)).transpose()?;
@@ -97,9 +99,7 @@ pub fn next(ledger: &Ledger, status: &Status) -> Result<Next> {
     }
     proposals.extend(together(ledger, status));
     let rate = |proposal: &Proposal| proposal.worth / proposal.minutes.max(0.1);
-    proposals.sort_by(|a, b| {
-        b.isolates.cmp(&a.isolates).then(rate(b).total_cmp(&rate(a))).then_with(|| a.factors.cmp(&b.factors))
-    });
+    proposals.sort_by(|a, b| b.isolates.cmp(&a.isolates).then(rate(b).total_cmp(&rate(a))).then_with(|| a.factors.cmp(&b.factors)));
     let best = proposals.iter().map(|proposal| if proposal.isolates { f64::INFINITY } else { proposal.worth }).fold(0.0, f64::max);
     let least = WORTHLESS * ledger.noise_pct / 100.0;
     let stop = match (proposals.is_empty(), best < least) {

@@ -151,7 +151,11 @@ fn compared(ledger: &Ledger, pairs: &[(&Run, &Run)], runs: Vec<(u64, u64)>) -> I
         sigma += scatter(ledger, off, on) / count;
     }
     let (gain_pct, sigma_pct) = (percent(gain), 100.0 * sigma);
-    if libm::fabs(gain) > SIGMAS * sigma { Isolated::Changes { gain_pct, sigma_pct, runs } } else { Isolated::Nothing { gain_pct, sigma_pct, runs } }
+    if libm::fabs(gain) > SIGMAS * sigma {
+        Isolated::Changes { gain_pct, sigma_pct, runs }
+    } else {
+        Isolated::Nothing { gain_pct, sigma_pct, runs }
+    }
 }
 
 fn gain_of(ledger: &Ledger, off: &Run, on: &Run) -> f64 {
@@ -213,7 +217,10 @@ fn of_failure(ledger: &Ledger, runs: &[&Run], run: &Run) -> Vec<String> {
         }
     }
     match differing.as_slice() {
-        [] => says.push(format!("nothing that was recorded differs from run {}, which works: {what} comes and goes, or its cause was not recorded", reference.id)),
+        [] => says.push(format!(
+            "nothing that was recorded differs from run {}, which works: {what} comes and goes, or its cause was not recorded",
+            reference.id
+        )),
         [one] => says.push(format!("differs from run {}, which works, in {} alone: {what} is its doing", reference.id, one.words())),
         many if named.is_empty() => says.push(format!(
             "differs from run {}, which works, in {} things ({}): {what} implicates none of them and clears none",
@@ -248,7 +255,9 @@ fn of_work(ledger: &Ledger, runs: &[&Run], run: &Run) -> Vec<String> {
         ([], false) => format!("{change}: a repetition, as it should be"),
         (_, false) if differing.len() == 1 => format!("{change}: {} proves to change nothing beyond the noise", joined(&differing)),
         ([one], true) => format!("{change}: the doing of {}", one.words()),
-        (many, _) => format!("{change}: confounded, {} things differ ({}), so it is the doing of none in particular", many.len(), joined(many)),
+        (many, _) => {
+            format!("{change}: confounded, {} things differ ({}), so it is the doing of none in particular", many.len(), joined(many))
+        }
     });
     says
 }
