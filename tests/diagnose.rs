@@ -10,6 +10,7 @@ use lanecast::decide::diagnose::scenario::Setup;
 use lanecast::decide::diagnose::search::Explanation;
 use lanecast::decide::diagnose::search::Fault;
 use lanecast::decide::diagnose::search::PRICE_OF_A_FAULT;
+use lanecast::decide::diagnose::search::Pairs;
 use lanecast::decide::diagnose::search::Simulator;
 use lanecast::decide::diagnose::search::search;
 use lanecast::machine::Machine;
@@ -28,7 +29,7 @@ const NOISE: f64 = 0.03;
 
 /// Cases of one fault, and of two.
 const SINGLES: usize = 200;
-const PAIRS: usize = 60;
+const PAIRS: usize = 40;
 
 struct Server {
     machine: Machine,
@@ -76,12 +77,13 @@ fn blurred(figures: &Figures, random: &mut Pcg64) -> Observations {
     observations
 }
 
-/// A level between the mildest and the most severe; one of the list where there is nothing between.
+/// A level between the mildest and the most severe, at one of four places that are not in the list, so that states
+/// can be simulated once; one of the list where there is nothing between.
 fn drawn(hypothesis: usize, random: &mut Pcg64) -> f64 {
     let levels = ALL[hypothesis].levels;
     if ALL[hypothesis].continuous {
         let (first, last) = (levels[0], levels[levels.len() - 1]);
-        first + random.random::<f64>() * (last - first)
+        first + (f64::from(random.random_range(0..4u32)) + 0.5) / 4.0 * (last - first)
     } else {
         levels[random.random_range(0..levels.len())]
     }
@@ -89,7 +91,7 @@ fn drawn(hypothesis: usize, random: &mut Pcg64) -> f64 {
 
 fn ranked(simulator: &Simulator<'_>, observations: &Observations) -> Vec<Explanation> {
     let space = Space::new(observations, 2);
-    search(simulator, &space, &|_| Some(PRICE_OF_A_FAULT)).expect("searched").ranked
+    search(simulator, &space, &|_| Some(PRICE_OF_A_FAULT), Pairs::Searched).expect("searched").ranked
 }
 
 fn names(faults: &[Fault]) -> Vec<&'static str> {

@@ -37,7 +37,7 @@ pub fn sections(diagnosis: &Diagnosis, setup: &Setup<'_>, headline: &str) -> Vec
         }
         sections.push(section("What to do first", vec![Block::List(advice(diagnosis))]));
     }
-    let left = left_out(diagnosis);
+    let left = left_out(diagnosis, setup);
     if !left.is_empty() {
         sections.push(section("What was not weighed", vec![Block::List(left)]));
     }
@@ -236,7 +236,7 @@ fn advice(diagnosis: &Diagnosis) -> Vec<String> {
     list
 }
 
-fn left_out(diagnosis: &Diagnosis) -> Vec<String> {
+fn left_out(diagnosis: &Diagnosis, setup: &Setup<'_>) -> Vec<String> {
     let names = |places: &[usize]| places.iter().map(|place| ALL[*place].id).collect::<Vec<_>>().join(", ");
     let mut list = Vec::new();
     if !diagnosis.found.traceless.is_empty() {
@@ -244,6 +244,12 @@ fn left_out(diagnosis: &Diagnosis) -> Vec<String> {
     }
     if !diagnosis.found.inapplicable.is_empty() {
         list.push(format!("They cannot be on this machine with these settings: {}.", names(&diagnosis.found.inapplicable)));
+    }
+    for collapse in &setup.machine.collapses {
+        list.push(format!(
+            "The machine's file states a collapse of posted writes at {} as known: the healthy forecasts hold it.",
+            collapse.at
+        ));
     }
     list.extend(diagnosis.found.failed.iter().map(|(place, why)| format!("{} could not be simulated: {why}.", ALL[*place].id)));
     list

@@ -5,6 +5,7 @@ use super::fit::Space;
 use super::hypothesis::ALL;
 use super::kind::Kind;
 use super::search::Explanation;
+use super::search::Pairs;
 
 /// Squared sigmas from which a forecast of two observations is refused: one chance in fifty.
 const REFUSED: f64 = 8.0;
@@ -43,21 +44,22 @@ pub struct Consequence {
 }
 
 /// All pairs of observations that a healthy server cannot show at once, worst first. `search` explains some kinds only.
-pub fn contradictions(space: &Space, search: &dyn Fn(&[Kind]) -> Vec<Explanation>) -> Vec<Contradiction> {
+pub fn contradictions(space: &Space, search: &dyn Fn(&[Kind], Pairs) -> Vec<Explanation>) -> Vec<Contradiction> {
     let mut found = Vec::new();
     for (index, &one) in space.kinds.iter().enumerate() {
         for &other in &space.kinds[index + 1..] {
-            let ranked = search(&[one, other]);
+            let ranked = search(&[one, other], Pairs::Left);
             let Some(healthy) = ranked.iter().find(|explanation| explanation.faults.is_empty()) else { continue };
             let keeps = |explanation: &&Explanation| explanation.misfit < REFUSED;
             // Each of the two alone must be possible, or it is no contradiction between them.
             if healthy.misfit < REFUSED || alone(space, healthy, one) && alone(space, healthy, other) {
                 continue;
             }
-            let of_size = |size: usize| ranked.iter().filter(move |explanation| explanation.faults.len() == size);
-            let joined_by: Vec<&str> = of_size(1).filter(keeps).map(|one| ALL[one.faults[0].0].id).collect();
-            let pairs = of_size(2).filter(keeps).map(|two| [ALL[two.faults[0].0].id, ALL[two.faults[1].0].id]);
-            let joined_by_pairs = if joined_by.is_empty() { pairs.take(5).collect() } else { Vec::new() };
+            let singles = ranked.iter().filter(|explanation| explanation.faults.len() == 1);
+            let joined_by: Vec<&str> = singles.filter(keeps).map(|one| ALL[one.faults[0].0].id).collect();
+            let pairs = if joined_by.is_empty() { search(&[one, other], Pairs::Searched) } else { Vec::new() };
+            let two = pairs.iter().filter(|explanation| explanation.faults.len() == 2).filter(keeps);
+            let joined_by_pairs = two.map(|two| [ALL[two.faults[0].0].id, ALL[two.faults[1].0].id]).take(5).collect();
             found.push(Contradiction { kinds: [one, other], misfit: healthy.misfit, joined_by, joined_by_pairs });
         }
     }

@@ -112,11 +112,20 @@ struct Single {
     levels: Vec<(Arc<Figures>, Vec<f64>)>,
 }
 
+/// Whether pairs of faults are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// Yes.
+    Searched,
+    /// Singles only.
+    Left,
+}
+
 /// Searches. `price` is what assuming a hypothesis costs; None excludes it.
 ///
 /// # Errors
 /// When the healthy server cannot be simulated.
-pub fn search(simulator: &Simulator<'_>, space: &Space, price: &(dyn Fn(usize) -> Option<f64> + Sync)) -> Result<Found> {
+pub fn search(simulator: &Simulator<'_>, space: &Space, price: &(dyn Fn(usize) -> Option<f64> + Sync), with: Pairs) -> Result<Found> {
     let healthy = simulator.listed(&[])?.unwrap_or_default();
     let origin = space.point(&healthy);
     let mut found = Found { ranked: Vec::new(), inapplicable: Vec::new(), traceless: Vec::new(), failed: Vec::new() };
@@ -146,8 +155,10 @@ pub fn search(simulator: &Simulator<'_>, space: &Space, price: &(dyn Fn(usize) -
     }
     let price_of = |hypothesis: usize| price(hypothesis).unwrap_or(PRICE_OF_A_FAULT);
     found.ranked.extend(singles.iter().map(|single| best_single(space, single, price_of(single.hypothesis))));
-    let best = found.ranked.iter().map(|one| one.score).fold(f64::INFINITY, f64::min);
-    found.ranked.extend(pairs(simulator, space, &origin, &singles, best, &price_of)?);
+    if with == Pairs::Searched {
+        let best = found.ranked.iter().map(|one| one.score).fold(f64::INFINITY, f64::min);
+        found.ranked.extend(pairs(simulator, space, &origin, &singles, best, &price_of)?);
+    }
     found.ranked.sort_by(|a, b| a.score.total_cmp(&b.score).then_with(|| places(a).cmp(&places(b))));
     Ok(found)
 }

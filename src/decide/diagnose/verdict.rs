@@ -17,6 +17,7 @@ use super::scenario::Setup;
 use super::search::Explanation;
 use super::search::Found;
 use super::search::PRICE_OF_A_FAULT;
+use super::search::Pairs;
 use super::search::Simulator;
 use super::search::search;
 
@@ -29,8 +30,11 @@ const TELLS: f64 = 3.0;
 /// Explanations that are shown and put in classes.
 const SHOWN: usize = 12;
 
-/// What the price of a fault becomes when a file shows it.
-const PRICE_IF_SEEN: f64 = 0.5;
+/// What the price of a fault becomes when a file shows it: a file outweighs that many squared sigmas of forecast.
+const PRICE_IF_SEEN: f64 = -20.0;
+
+/// A rival explanation that scores worse by more than this needs no check of its own.
+const RIVAL: f64 = 10.0;
 
 /// A check that tells explanations apart.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,17 +120,17 @@ pub fn diagnose(setup: &Setup<'_>, observations: Observations, facts: &Facts) ->
         Some((_, true, _)) => Some(PRICE_IF_SEEN),
         None => Some(PRICE_OF_A_FAULT),
     };
-    let found = search(&simulator, &space, &price)?;
-    let of_kinds = |kinds: &[Kind]| {
+    let found = search(&simulator, &space, &price, Pairs::Searched)?;
+    let of_kinds = |kinds: &[Kind], pairs: Pairs| {
         let some = Observations(observations.0.iter().filter(|(kind, _)| kinds.contains(kind)).map(|(k, o)| (*k, o.clone())).collect());
-        search(&simulator, &Space::new(&some, drafts), &price).map(|found| found.ranked).unwrap_or_default()
+        search(&simulator, &Space::new(&some, drafts), &price, pairs).map(|found| found.ranked).unwrap_or_default()
     };
     let contradictions = if space.misfit(&healthy_of(&found).point) > 2.0 { contradictions(&space, &of_kinds) } else { Vec::new() };
     let healthy = (*healthy_of(&found).figures).clone();
     let classes = classes(&space, &found);
     let telling = [Kind::VerifyMs, Kind::DecodeTps, Kind::SpecTps].into_iter().filter(|kind| observations.value(*kind).is_some());
     let single = |explanation: &Explanation| explanation.faults.len() == 1;
-    let alone = telling.map(|kind| (kind, of_kinds(&[kind]).into_iter().filter(single).collect())).collect();
+    let alone = telling.map(|kind| (kind, of_kinds(&[kind], Pairs::Left).into_iter().filter(single).collect())).collect();
     Ok(Diagnosis {
         kinds: space.kinds.clone(),
         acceptable: space.acceptable(),
@@ -161,19 +165,27 @@ fn classes(space: &Space, found: &Found) -> Vec<Class> {
     }
     let firsts: Vec<usize> = classes.iter().map(|class| class.members[0]).collect();
     for (index, class) in classes.iter_mut().enumerate() {
-        let rival = class.members.get(1).or(firsts.iter().find(|first| **first != firsts[index]));
-        class.check = rival.and_then(|rival| check_between(space, &found.ranked[class.members[0]], &found.ranked[*rival]));
+        let own = &found.ranked[class.members[0]];
+        let near = |first: &&usize| **first != firsts[index] && found.ranked[**first].score < own.score + RIVAL;
+        let rival = class.members.get(1).or(firsts.iter().find(near));
+        let between = rival.and_then(|rival| check_between(space, own, &found.ranked[*rival]));
+        class.check = between.or_else(|| own.faults.first().map(|fault| own_check(fault.0)));
     }
     classes
+}
+
+/// The command that tells of a hypothesis directly.
+fn own_check(hypothesis: usize) -> Check {
+    let one = ALL[hypothesis];
+    Check { command: one.check.to_owned(), minutes: one.check_minutes, tells: format!("{} if it shows: {}", one.id, one.tells) }
 }
 
 /// The cheapest check that tells two explanations apart: a hypothesis's own, or a kind that was not observed.
 fn check_between(space: &Space, one: &Explanation, other: &Explanation) -> Option<Check> {
     let has = |explanation: &Explanation, hypothesis: usize| explanation.faults.iter().any(|fault| fault.0 == hypothesis);
     let own = (one.faults.iter().chain(&other.faults)).filter(|fault| has(one, fault.0) != has(other, fault.0)).map(|fault| {
-        let hypothesis = ALL[fault.0];
-        let tells = format!("{} if it shows: {}", hypothesis.id, hypothesis.tells);
-        (hypothesis.check_minutes, 0, Check { command: hypothesis.check.to_owned(), minutes: hypothesis.check_minutes, tells })
+        let check = own_check(fault.0);
+        (check.minutes, 0, check)
     });
     let unobserved = one.figures.keys().filter(|kind| !space.kinds.contains(kind) && sigmas(**kind, &one.figures, &other.figures) >= TELLS);
     let measured = unobserved.map(|kind| {
