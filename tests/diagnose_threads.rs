@@ -3,13 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use lanecast::cli::diagnose::CASE;
 use lanecast::decide::diagnose::facts_file;
 use lanecast::decide::diagnose::hypothesis::ALL;
+use lanecast::decide::diagnose::kind::Kind;
+use lanecast::decide::diagnose::observed::Observations;
+use lanecast::decide::diagnose::observed::parse;
 use lanecast::decide::diagnose::scenario::Setup;
 use lanecast::decide::diagnose::verdict::diagnose;
+use lanecast::decide::diagnose::verdict::title;
+use lanecast::import::facts::Facts;
 use lanecast::machine::Machine;
 use lanecast::model::Model;
 use lanecast::plan::Partition;
+use lanecast::report::diagnose::sections;
 use lanecast::strategy::Strategy;
 
 #[derive(serde::Deserialize)]
@@ -69,4 +76,38 @@ fn threads_are_explained() {
     }
     assert_eq!(numbers, [2, 3, 6, 10, 11, 22]);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The case: 82 tokens/s are a step of 12.20 ms, so one of its 122 all-reduces takes at most 100 us; a profile's 150 to
+/// 300 us contradict that unless it counts waiting. What remains is a verify pass outside the graph; a check comes first.
+#[test]
+fn the_case_is_explained() {
+    let machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+    let model = Model::load("kimi-k2.5").expect("built in");
+    let setup = Setup {
+        machine: &machine,
+        model: &model,
+        partition: Partition::tensor(8),
+        batch: 1,
+        tokens: 3,
+        context: 128,
+        strategy: Strategy::find("nccl-16-channels").expect("known"),
+        environment: BTreeMap::new(),
+    };
+    let mut observations = Observations::default();
+    for text in CASE {
+        observations.add(parse(text, "the case", 0.03, 8).expect("reads"));
+    }
+    let diagnosis = diagnose(&setup, observations, &Facts::default()).expect("diagnosed");
+    assert_eq!(title(diagnosis.best()), "verify-outside-graph + profiler-counts-waiting");
+    assert!(diagnosis.is_explained() && !diagnosis.is_healthy());
+    let joined = |a: Kind, b: Kind| {
+        let pair = diagnosis.contradictions.iter().find(|one| one.kinds == [a, b]);
+        pair.map(|pair| pair.joined_by.clone()).unwrap_or_else(|| panic!("{a} and {b} are not named"))
+    };
+    assert_eq!(joined(Kind::DecodeTps, Kind::VerifyMs), ["verify-outside-graph"]);
+    assert_eq!(joined(Kind::DecodeTps, Kind::ProfiledUs), ["profiler-counts-waiting"]);
+    let page: String = sections(&diagnosis, &setup, "").iter().flat_map(|section| &section.blocks).map(|block| format!("{block:?}")).collect();
+    assert!(page.contains("12.20 ms / 122 = 100.0 us"), "{page}");
+    assert!(diagnosis.first_check().expect("a check").command.contains("SERVER_LOG"), "{:?}", diagnosis.first_check());
 }
