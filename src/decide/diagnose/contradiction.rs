@@ -43,8 +43,9 @@ pub struct Consequence {
     pub then: (Kind, f64),
 }
 
-/// All pairs of observations that a healthy server cannot show at once, worst first. `search` explains some kinds only.
-pub fn contradictions(space: &Space, search: &dyn Fn(&[Kind], Pairs) -> Vec<Explanation>) -> Vec<Contradiction> {
+/// All pairs of observations that a healthy server cannot show at once, worst first. `origin` is the healthy forecast of
+/// all kinds, `search` explains some of them only.
+pub fn contradictions(space: &Space, origin: &[f64], search: &dyn Fn(&[Kind], Pairs) -> Vec<Explanation>) -> Vec<Contradiction> {
     let mut found = Vec::new();
     for (index, &one) in space.kinds.iter().enumerate() {
         for &other in &space.kinds[index + 1..] {
@@ -52,7 +53,7 @@ pub fn contradictions(space: &Space, search: &dyn Fn(&[Kind], Pairs) -> Vec<Expl
             let Some(healthy) = ranked.iter().find(|explanation| explanation.faults.is_empty()) else { continue };
             let keeps = |explanation: &&Explanation| explanation.misfit < REFUSED;
             // Each of the two alone must be possible, or it is no contradiction between them.
-            if healthy.misfit < REFUSED || alone(space, healthy, one) && alone(space, healthy, other) {
+            if healthy.misfit < REFUSED || (alone(space, origin, one) && alone(space, origin, other)) {
                 continue;
             }
             let singles = ranked.iter().filter(|explanation| explanation.faults.len() == 1);
@@ -68,7 +69,7 @@ pub fn contradictions(space: &Space, search: &dyn Fn(&[Kind], Pairs) -> Vec<Expl
 }
 
 /// Whether the healthy server alone already misses an observation: then the other has no part in it.
-fn alone(space: &Space, healthy: &Explanation, kind: Kind) -> bool {
-    let residual = space.residual(&healthy.point);
+fn alone(space: &Space, origin: &[f64], kind: Kind) -> bool {
+    let residual = space.residual(origin);
     space.form_of(&residual, &residual, |other| other == kind) >= REFUSED
 }

@@ -125,7 +125,11 @@ pub fn diagnose(setup: &Setup<'_>, observations: Observations, facts: &Facts) ->
         let some = Observations(observations.0.iter().filter(|(kind, _)| kinds.contains(kind)).map(|(k, o)| (*k, o.clone())).collect());
         search(&simulator, &Space::new(&some, drafts), &price, pairs).map(|found| found.ranked).unwrap_or_default()
     };
-    let contradictions = if space.misfit(&healthy_of(&found).point) > 2.0 { contradictions(&space, &of_kinds) } else { Vec::new() };
+    let contradictions = if space.misfit(&healthy_of(&found).point) > 2.0 {
+        contradictions(&space, &healthy_of(&found).point, &of_kinds)
+    } else {
+        Vec::new()
+    };
     let healthy = (*healthy_of(&found).figures).clone();
     let classes = classes(&space, &found);
     let telling = [Kind::VerifyMs, Kind::DecodeTps, Kind::SpecTps].into_iter().filter(|kind| observations.value(*kind).is_some());
