@@ -2,9 +2,9 @@
 //!
 //! A command is a struct `Arguments` (what was typed) and a function
 //! `run(&Arguments, &Session) -> Result<Report>`, which can be tested without a
-//! process, and one row in [`Command`]. It prints nothing: [`main`] writes the
-//! report to stdout or a file, notes and faults to stderr, and chooses the exit
-//! code.
+//! process, and one row in [`Command`]. It prints nothing (but for `import`,
+//! which streams): [`main`] writes the report to stdout or a file, notes and
+//! faults to stderr, and chooses the exit code.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -23,13 +23,20 @@ pub mod doctor;
 pub mod experiment;
 pub mod explain;
 pub mod launch;
+pub mod compare;
+pub mod export;
+pub mod import;
 pub mod lists;
+pub mod optimize;
 pub mod output;
 pub mod plan;
+pub mod policy;
 pub mod question;
 pub mod rank;
 pub mod session;
 pub mod simulate;
+pub mod sweep;
+pub mod speculate;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -39,6 +46,7 @@ use clap::Parser;
 use clap::Subcommand;
 
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::session::ColorChoice;
 use crate::cli::session::Session;
 use crate::error::Result;
@@ -78,8 +86,14 @@ enum Command {
     Experiment(experiment::Arguments),
     Doctor(doctor::Arguments),
     Bundle(bundle::Arguments),
+    Sweep(sweep::Arguments),
+    Optimize(optimize::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
+    Speculate(speculate::Arguments),
     Detect(detect::Arguments),
     Calibrate(calibrate::Arguments),
+    Compare(compare::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -98,6 +112,12 @@ impl Command {
             Command::Experiment(arguments) => arguments.output().clone(),
             Command::Doctor(arguments) => arguments.output.clone(),
             Command::Bundle(arguments) => arguments.output.clone(),
+            Command::Sweep(arguments) => arguments.report.clone(),
+            Command::Optimize(arguments) => arguments.output.clone(),
+            Command::Compare(arguments) => arguments.output.clone(),
+            // They write files of other formats; what they say is a table.
+            Command::Import(_) | Command::Export(_) => Output::default(),
+            Command::Speculate(arguments) => arguments.output.clone(),
             Command::Detect(arguments) => arguments.output(),
             Command::Calibrate(arguments) => arguments.output(),
             Command::Machines(arguments) => arguments.output.clone(),
@@ -105,6 +125,25 @@ impl Command {
             Command::Strategies(arguments) => arguments.output.clone(),
             Command::Explain(arguments) => arguments.output.clone(),
         }
+    }
+
+    /// `--html`, of the commands that take it.
+    fn pages(&self) -> Option<&Pages> {
+        match self {
+            Command::Rank(arguments) => Some(&arguments.pages),
+            Command::Simulate(arguments) => Some(&arguments.pages),
+            Command::Allreduce(arguments) => Some(&arguments.pages),
+            Command::Validate(arguments) => Some(&arguments.pages),
+            Command::Compare(arguments) => Some(&arguments.pages),
+            _ => None,
+        }
+    }
+
+    fn emit(&self, report: &Report, session: &Session) -> Result<bool> {
+        if let Some(pages) = self.pages() {
+            pages.emit(report)?;
+        }
+        self.output().emit(report, session)
     }
 
     fn run(&self, session: &Session) -> Result<Report> {
@@ -118,8 +157,14 @@ impl Command {
             Command::Experiment(arguments) => experiment::run(arguments, session),
             Command::Doctor(arguments) => doctor::run(arguments, session),
             Command::Bundle(arguments) => bundle::run(arguments, session),
+            Command::Sweep(arguments) => sweep::run(arguments, session),
+            Command::Optimize(arguments) => optimize::run(arguments, session),
+            Command::Import(arguments) => import::run(arguments, session),
+            Command::Export(arguments) => export::run(arguments, session),
+            Command::Speculate(arguments) => speculate::run(arguments, session),
             Command::Detect(arguments) => detect::run(arguments, session),
             Command::Calibrate(arguments) => calibrate::run(arguments, session),
+            Command::Compare(arguments) => compare::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),
@@ -141,7 +186,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let session = Session::from_environment(&typed, cli.color, cli.quiet, cli.verbose);
-    match cli.command.run(&session).and_then(|report| cli.command.output().emit(&report, &session)) {
+    match cli.command.run(&session).and_then(|report| cli.command.emit(&report, &session)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(fault) => {

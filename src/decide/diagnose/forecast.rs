@@ -7,9 +7,9 @@ use crate::case::Answer;
 use crate::case::LaunchMode;
 use crate::case::Policy;
 use crate::case::Question;
+use crate::case::answer;
 use crate::case::assemble::assemble;
 use crate::case::chain;
-use crate::case::conclude;
 use crate::error::Result;
 use crate::machine::PeerAccess;
 use crate::model::Phase;
@@ -143,7 +143,7 @@ impl Passes<'_> {
                 }
             }
         }
-        let answer = conclude(assembled, Options::default())?;
+        let answer = answer::run(assembled, Options::default())?;
         Ok(Pass {
             pass: answer.pass,
             communication: answer.communication,
