@@ -110,7 +110,7 @@ impl<'a> Pricer<'a> {
 
     fn staged(&self, schedule: &Schedule, connection: usize) -> bool {
         let c = &schedule.connections[connection];
-        self.lowering.staged(c.source, c.target)
+        self.lowering.staged(c.source, c.target) || (self.lowering.kernel == Kernel::Custom && self.machine.stages_loads())
     }
 
     /// A round trip of a load of `rank` from host memory of its own socket.

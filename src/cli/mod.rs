@@ -15,10 +15,15 @@
 
 pub mod allreduce;
 pub mod arguments;
+pub mod bundle;
 pub mod calibrate;
 pub mod detect;
-pub mod compare;
+pub mod diagnose;
+pub mod doctor;
+pub mod experiment;
 pub mod explain;
+pub mod launch;
+pub mod compare;
 pub mod export;
 pub mod import;
 pub mod lists;
@@ -77,6 +82,10 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Diagnose(diagnose::Arguments),
+    Experiment(experiment::Arguments),
+    Doctor(doctor::Arguments),
+    Bundle(bundle::Arguments),
     Sweep(sweep::Arguments),
     Optimize(optimize::Arguments),
     Import(import::Arguments),
@@ -99,6 +108,10 @@ impl Command {
             Command::Plan(arguments) => arguments.output().clone(),
             Command::Allreduce(arguments) => arguments.output.clone(),
             Command::Validate(arguments) => arguments.output.clone(),
+            Command::Diagnose(arguments) => arguments.output.clone(),
+            Command::Experiment(arguments) => arguments.output().clone(),
+            Command::Doctor(arguments) => arguments.output.clone(),
+            Command::Bundle(arguments) => arguments.output.clone(),
             Command::Sweep(arguments) => arguments.report.clone(),
             Command::Optimize(arguments) => arguments.output.clone(),
             Command::Compare(arguments) => arguments.output.clone(),
@@ -140,6 +153,10 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Diagnose(arguments) => diagnose::run(arguments, session),
+            Command::Experiment(arguments) => experiment::run(arguments, session),
+            Command::Doctor(arguments) => doctor::run(arguments, session),
+            Command::Bundle(arguments) => bundle::run(arguments, session),
             Command::Sweep(arguments) => sweep::run(arguments, session),
             Command::Optimize(arguments) => optimize::run(arguments, session),
             Command::Import(arguments) => import::run(arguments, session),

@@ -51,6 +51,7 @@ pub fn machine(found: &Detected, micro: &[Micro], flows: &[Flow], id: &str, rank
             ..Versions::default()
         },
         peer_access: peer_access(found),
+        redirects_peers: !found.redirection.acs_redirecting.is_empty(),
         ranks_per_gpu: ranks_per_gpu.max(1),
         kinds,
         nodes: maker.nodes,

@@ -52,6 +52,9 @@ pub struct Machine {
     pub versions: Versions,
     /// How a GPU reaches another's memory.
     pub peer_access: PeerAccess,
+    /// Whether Access Control Services send peers' packets up to the root port and down again,
+    /// though a switch could forward them.
+    pub redirects_peers: bool,
     /// Ranks that share one GPU; 1 in a server.
     pub ranks_per_gpu: u32,
     /// Kinds of GPU by name.

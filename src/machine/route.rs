@@ -123,10 +123,22 @@ impl Machine {
         let (source, target) = (self.endpoint(from)?, self.endpoint(to)?);
         let nvlink = self.shortest(source, target, |medium| medium == Medium::Nvlink);
         let over_nvlink = nvlink.is_some() && source != target;
-        let hops = nvlink.or_else(|| self.shortest(source, target, |medium| medium != Medium::Nvlink))?;
+        let pcie = |from, to| self.shortest(from, to, |medium| medium != Medium::Nvlink);
+        let over_root = self.redirecting_root(from, to).filter(|_| nvlink.is_none());
+        let hops = match over_root {
+            Some(root) => [pcie(source, root)?, pcie(root, target)?].concat(),
+            None => nvlink.or_else(|| pcie(source, target))?,
+        };
         let latency = hops.iter().map(|(link, _)| Time::from_ns(self.links[link.0].latency_ns.value)).sum();
         let label = if over_nvlink { PathType::Nvl } else { way_label(self, &self.ancestors(source), &self.ancestors(target)) };
         Some(Route { hops, latency, path: label.nccl(), label })
+    }
+
+    /// The root port over which packets of two GPUs below it are sent, where switches may not forward them.
+    fn redirecting_root(&self, from: Endpoint, to: Endpoint) -> Option<NodeId> {
+        let (Endpoint::Gpu(a), Endpoint::Gpu(b)) = (from, to) else { return None };
+        let root = self.root_of(a)?;
+        (self.redirects_peers && a != b && self.root_of(b) == Some(root)).then_some(root)
     }
 
     /// What `nvidia-smi topo -m` shows between two GPUs, e.g. `PIX` or `NV4`.
@@ -162,6 +174,11 @@ impl Machine {
     /// A store's way over one whose latency is known.
     pub(crate) fn write_over(&self, writer: usize, way: Time) -> Option<Time> {
         Some(Time::from_ns(self.gpu_kind(writer)?.chip.issue_ns.value) + way)
+    }
+
+    /// Whether the driver keeps peers' data in system memory for the loads of custom kernels.
+    pub fn stages_loads(&self) -> bool {
+        self.peer_access == PeerAccess::DriverStaged
     }
 
     /// The kind of a device.

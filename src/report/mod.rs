@@ -9,6 +9,9 @@ pub mod allreduce;
 pub mod calibrate;
 #[cfg(feature = "gpu")]
 pub mod detect;
+pub mod diagnose;
+pub mod doctor;
+pub mod experiment;
 pub mod allreduce_page;
 pub mod compare;
 mod compare_page;
