@@ -247,7 +247,7 @@ proptest! {
     fn every_dependency_precedes(entry in 0usize..8, tokens in 1u64..6, batch in 1u64..5, pp in 1u32..4, tp in prop::sample::select(vec![1u32, 2, 4, 8]), expert in any::<bool>(), all_reduce in any::<bool>()) {
         let model = load(CATALOG[entry].id);
         let exchange = if all_reduce { ExpertExchange::AllReduce } else { ExpertExchange::AllToAll };
-        let partition = Partition { tp, pp, ep: if expert { tp } else { 1 }, exchange };
+        let partition = Partition { tp, pp, ep: if expert { tp } else { 1 }, exchange, ..Partition::tensor(tp) };
         let workload = Workload { batch, ..Workload::verify(tokens, 3000) };
         let plan = Plan::build(&model, &workload, partition).expect("all eight models split over 8 ranks");
         let mut met: Vec<Vec<Collective>> = Vec::new();

@@ -2,6 +2,8 @@
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::simulate::Part;
+use crate::trace::links;
 use crate::trace::record::Header;
 use crate::trace::record::Kind;
 use crate::trace::record::Record;
@@ -9,10 +11,13 @@ use crate::trace::record::Writer;
 use crate::units::Time;
 
 use super::answer::Answer;
+use super::loads::link_loads;
 use super::question::LaunchMode;
 use super::question::Question;
 
-/// The trace CSV of an answer that was simulated with records.
+/// The trace CSV of an answer that was simulated with records. Its `#` lines
+/// also hold the parts of the critical path (`part.wire_ns`) and the links that
+/// collectives cross (see [`crate::trace::links`]).
 ///
 /// # Errors
 /// Only if memory cannot be written.
@@ -32,6 +37,12 @@ pub fn trace(answer: &Answer, question: &Question<'_>, strategy: &str, plan_hash
     for (key, value) in entries {
         header.set(key, &value);
     }
+    let end = answer.outcome.critical();
+    for part in Part::ALL {
+        let ps = end.parts[part as usize];
+        header.set(&format!("part.{}_ns", part.name()), &format!("{}.{:03}", ps / 1000, ps % 1000));
+    }
+    links::write(&mut header, &link_loads(&answer.assembled));
     let io = |error: std::io::Error| Fault::new("io", format!("cannot write the trace: {error}"));
     let mut writer = Writer::create(Vec::new(), &header).map_err(io)?;
     for record in &answer.outcome.records {

@@ -1,6 +1,7 @@
 //! The arguments that say what is asked; the defaults are the case.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use clap::Args;
 use clap::ValueEnum;
@@ -10,6 +11,7 @@ use crate::case::LaunchMode;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Cabling;
+use crate::import::input::Input;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::model::Phase;
@@ -71,7 +73,8 @@ pub struct QuestionArguments {
     /// Changes one number (`lanecast explain knobs`): `--set fabric.host_memory_latency_ns=600`
     #[arg(long, value_name = "PATH=NUMBER")]
     pub set: Vec<super::arguments::Assignment>,
-    /// A variable that is set for NCCL whatever the strategy: `--env NCCL_P2P_LEVEL=SYS`
+    /// A variable that is set for NCCL whatever the strategy: `--env NCCL_P2P_LEVEL=SYS`;
+    /// the file that NCCL_GRAPH_FILE names is read
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
 }
@@ -107,11 +110,10 @@ impl QuestionArguments {
             Launch::Graph => LaunchMode::Graph,
             Launch::Eager => LaunchMode::Eager,
         };
-        let mut machine = Machine::load(&self.machine)?;
+        let (mut machine, model) = (Machine::load(&self.machine)?, Model::load(&self.model)?);
         if let Some(cabling) = self.cabling {
             machine = machine.recable(cabling)?;
         }
-        let model = Model::load(&self.model)?;
         let mut case = Case::new(machine, model, workload, Partition::tensor(self.tp), launch);
         case.environment = environment(&self.env)?;
         for assignment in &self.set {
@@ -122,6 +124,13 @@ impl QuestionArguments {
 }
 
 impl Loaded {
+    /// What was defaulted when the machine was imported.
+    pub fn assumptions(&self) -> Vec<String> {
+        let notes = &self.machine.notes;
+        let imported = notes.iter().any(|note| note.starts_with("Imported:"));
+        notes.iter().filter(|note| imported && note.contains("ASSUMED")).cloned().collect()
+    }
+
     /// One line that names the question.
     pub fn headline(&self) -> String {
         let launch = if self.launch == LaunchMode::Graph { "in one CUDA graph" } else { "launched from the host" };
@@ -138,19 +147,29 @@ impl Loaded {
     }
 }
 
-/// `NAME=VALUE` pairs.
+/// `NAME=VALUE` pairs; of `NCCL_GRAPH_FILE` the file's text in place of its name.
 ///
 /// # Errors
-/// `argument-environment` for anything else.
+/// `argument-environment` for anything else; `io`, `file-too-large` for a graph file that cannot be read.
 pub fn environment(pairs: &[String]) -> Result<BTreeMap<String, String>> {
     (pairs.iter())
         .map(|pair| {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
                 Fault::new("argument-environment", format!("`{pair}` is no NAME=VALUE")).help("for example --env NCCL_P2P_LEVEL=SYS")
             })?;
-            Ok((name.to_owned(), value.to_owned()))
+            let value = if name == "NCCL_GRAPH_FILE" && !value.is_empty() { graph_file(Path::new(value))? } else { value.to_owned() };
+            Ok((name.to_owned(), value))
         })
         .collect()
+}
+
+fn graph_file(path: &Path) -> Result<String> {
+    let text = Input::open(path)?.text()?;
+    if !text.trim_start().starts_with('<') {
+        return Err(Fault::new("nccl-graph-file", format!("{} is no graph file: it is no XML", path.display()))
+            .help("dump one with NCCL_GRAPH_DUMP_FILE on the machine"));
+    }
+    Ok(text)
 }
 
 /// The strategies of a comma-separated list, or all.

@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::question::QuestionArguments;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
@@ -16,6 +17,8 @@ use crate::decide::variables::Asked;
 use crate::decide::variables::effects;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::render::page::Block;
+use crate::render::page::Section;
 use crate::report::Report;
 use crate::strategy::Strategy;
 
@@ -39,6 +42,8 @@ pub struct Arguments {
     /// The seed of the samples
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    pub(super) pages: Pages,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -76,11 +81,19 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let mut sections = crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline());
     let mut rows = crate::report::rank::csv_table(&ranking);
     let mut reproduce = session.reproduce();
+    if arguments.pages.wanted() {
+        crate::report::rank_page::add_drawings(&mut sections, &ranking, request.baseline.id);
+    }
     if let Some(uncertainty) = &uncertainty {
         // Behind finding and ranking.
         sections.insert(2, crate::report::uncertain::section(&ranking, uncertainty));
         crate::report::uncertain::add_columns(&mut rows, uncertainty);
         reproduce = reproduce.seed(uncertainty.seed);
+    }
+    let assumptions = loaded.assumptions();
+    if !assumptions.is_empty() {
+        let blocks = vec![Block::List(assumptions)];
+        sections.insert(1.min(sections.len()), Section { heading: format!("What is assumed of {}", loaded.machine.id), blocks });
     }
     Ok(Report {
         title: "Ways to a faster pass".to_owned(),

@@ -31,6 +31,7 @@ use crate::import::serving;
 use crate::model::Draft;
 use crate::model::Eagle3;
 use crate::render::chart::line_chart;
+use crate::render::drawing::WIDE;
 use crate::render::number::Number;
 use crate::render::page::Section;
 use crate::render::write::write_file;
@@ -125,7 +126,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     };
     let answer = speculate(&request)?;
     if let Some(path) = &arguments.plot {
-        write_file(path, line_chart(&crate::report::speculate::chart(&request, &answer)).as_bytes())?;
+        write_file(path, line_chart(&crate::report::speculate::chart(&request, &answer), WIDE).as_bytes())?;
     }
     let observed = observed(arguments)?;
     let mut sections = crate::report::speculate::sections(&request, &answer, &observed, &loaded.headline());

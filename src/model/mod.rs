@@ -12,6 +12,7 @@ mod attention_ops;
 mod catalog;
 mod config;
 mod draft;
+mod expression;
 mod indexer_ops;
 mod json;
 mod linear_ops;

@@ -5,11 +5,25 @@
 //! with what reproduces it ([`reproduce`]).
 
 pub mod allreduce;
+#[cfg(feature = "gpu")]
+pub mod calibrate;
+#[cfg(feature = "gpu")]
+pub mod detect;
+pub mod allreduce_page;
+pub mod compare;
+mod compare_page;
+mod compare_rows;
+mod compare_words;
+mod machine_page;
 pub mod rank;
+pub mod rank_page;
 pub mod reproduce;
 pub mod settings;
 pub mod speculate;
 pub mod uncertain;
+pub mod simulate;
+pub mod timeline;
+pub mod validate;
 
 use crate::render::page::Block;
 use crate::render::page::Page;

@@ -14,6 +14,7 @@ use crate::render::chart::Chart;
 use crate::render::chart::Point;
 use crate::render::chart::Series;
 use crate::render::chart::line_chart;
+use crate::render::drawing::both;
 use crate::render::number::Number;
 use crate::render::page::Block;
 use crate::render::page::Section;
@@ -56,7 +57,10 @@ pub fn sections(request: &Request<'_>, answer: &Answer, observed: &Observed, hea
         },
         Section {
             heading: "Where the best changes".to_owned(),
-            blocks: vec![Block::Table(tables::by_batch(request, answer)), Block::Drawing(line_chart(&chart(request, answer)))],
+            blocks: vec![
+                Block::Table(tables::by_batch(request, answer)),
+                both("Gain by drafts a cycle", |width| line_chart(&chart(request, answer), width)),
+            ],
         },
         Section {
             heading: "Policy by message size".to_owned(),
@@ -224,5 +228,8 @@ pub fn chart(request: &Request<'_>, answer: &Answer) -> Chart {
         x: Axis { label: "drafts a cycle".to_owned(), log: false },
         y: Axis { label: "tokens/s against plain, %".to_owned(), log: false },
         series: request.batches.iter().map(series).collect(),
+        named: request.batches.len(),
+        marks: Vec::new(),
+        diagonal: false,
     }
 }
