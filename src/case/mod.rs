@@ -24,9 +24,9 @@ pub mod pricing;
 pub mod question;
 pub mod records;
 pub mod roads;
-pub mod turns;
-pub mod tuner_rules;
 pub mod speculation;
+pub mod tuner_rules;
+pub mod turns;
 mod whole;
 
 pub use answer::Answer;

@@ -19,7 +19,7 @@ pub mod optimize;
 pub mod rank;
 pub mod settings;
 pub mod scrub;
-pub mod sweep;
 pub mod speculate;
+pub mod sweep;
 pub mod uncertain;
 pub mod variables;

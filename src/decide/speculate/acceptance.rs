@@ -173,7 +173,9 @@ impl Acceptance {
             return Vec::new();
         }
         let first = self.chance(depth as usize);
-        let rank = |j: u64| if j == 0 { first } else { (1.0 - first) * libm::pow(1.0 - self.sibling, (j - 1) as f64) * self.sibling };
+        // Candidates come in the order of their chances: none is likelier than the first.
+        let sibling = self.sibling.min(first);
+        let rank = |j: u64| if j == 0 { first } else { (1.0 - first) * libm::pow(1.0 - sibling, (j - 1) as f64) * sibling };
         (0..shape.width).map(|j| (depth + 1, product * rank(j))).collect()
     }
 

@@ -41,10 +41,9 @@ pub fn by_size(stages: &[Stage], tables: &[Table]) -> Vec<Step> {
         let Some(&(mut time, mut best)) = order.first() else { continue };
         // Stay with the strategy of smaller messages unless leaving it pays.
         let before = steps.last().map(|step| step.strategy.id);
-        if let Some(&(kept, table)) = order.iter().find(|(_, table)| Some(table.strategy.id) == before) {
-            if kept.ns() <= time.ns() * (1.0 + WORTH) {
-                (time, best) = (kept, table);
-            }
+        let kept = order.iter().find(|(_, table)| Some(table.strategy.id) == before);
+        if let Some(&(kept, table)) = kept.filter(|(kept, _)| kept.ns() <= time.ns() * (1.0 + WORTH)) {
+            (time, best) = (kept, table);
         }
         let next = order.iter().find(|(_, table)| table.strategy.id != best.strategy.id).map(|(time, table)| (table.strategy, *time));
         let step = Step { bytes, strategy: best.strategy, time, next };

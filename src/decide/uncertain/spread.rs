@@ -115,11 +115,12 @@ pub fn spreads(case: &Case, searches: &Searches, strategies: &[&'static Strategy
         .collect::<Result<_>>()?;
     let spread = |user: &Use| {
         let sum = |times: &[f64]| user.weights.iter().map(|(index, weight)| times[*index] * weight).sum::<f64>();
-        let pair = |at: usize, pick: &dyn Fn(&(Vec<f64>, [f64; 2])) -> f64| [pick(&changed[2 * at]), pick(&changed[2 * at + 1])];
+        let (low, high) = (|at: usize| &changed[2 * at], |at: usize| &changed[2 * at + 1]);
+        let norms = usize::from(user.fuses_norm);
         Spread {
             communication_ms: sum(&lowered.base_ms),
-            communication: (0..constants.len()).map(|at| pair(at, &|one| sum(&one.0))).collect(),
-            kernels: (0..constants.len()).map(|at| pair(at, &|one| one.1[usize::from(user.fuses_norm)])).collect(),
+            communication: (0..constants.len()).map(|at| [sum(&low(at).0), sum(&high(at).0)]).collect(),
+            kernels: (0..constants.len()).map(|at| [low(at).1[norms], high(at).1[norms]]).collect(),
         }
     };
     Ok(lowered.uses.iter().map(spread).collect())

@@ -57,7 +57,10 @@ pub fn sections(request: &Request<'_>, answer: &Answer, observed: &Observed, hea
         },
         Section {
             heading: "Where the best changes".to_owned(),
-            blocks: vec![Block::Table(tables::by_batch(request, answer)), both("Gain by drafts a cycle", |width| line_chart(&chart(request, answer), width))],
+            blocks: vec![
+                Block::Table(tables::by_batch(request, answer)),
+                both("Gain by drafts a cycle", |width| line_chart(&chart(request, answer), width)),
+            ],
         },
         Section {
             heading: "Policy by message size".to_owned(),
