@@ -2,9 +2,9 @@
 //!
 //! A command is a struct `Arguments` (what was typed) and a function
 //! `run(&Arguments, &Session) -> Result<Report>`, which can be tested without a
-//! process, and one row in [`Command`]. It prints nothing: [`main`] writes the
-//! report to stdout or a file, notes and faults to stderr, and chooses the exit
-//! code.
+//! process, and one row in [`Command`]. It prints nothing (but for `import`,
+//! which streams): [`main`] writes the report to stdout or a file, notes and
+//! faults to stderr, and chooses the exit code.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -15,15 +15,23 @@
 
 pub mod allreduce;
 pub mod arguments;
+pub mod calibrate;
+pub mod detect;
 pub mod compare;
 pub mod explain;
+pub mod export;
+pub mod import;
 pub mod lists;
+pub mod optimize;
 pub mod output;
 pub mod plan;
+pub mod policy;
 pub mod question;
 pub mod rank;
 pub mod session;
 pub mod simulate;
+pub mod sweep;
+pub mod speculate;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -69,6 +77,13 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Sweep(sweep::Arguments),
+    Optimize(optimize::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
+    Speculate(speculate::Arguments),
+    Detect(detect::Arguments),
+    Calibrate(calibrate::Arguments),
     Compare(compare::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
@@ -77,18 +92,25 @@ enum Command {
 }
 
 impl Command {
-    fn output(&self) -> &Output {
+    fn output(&self) -> Output {
         match self {
-            Command::Rank(arguments) => &arguments.output,
-            Command::Simulate(arguments) => &arguments.output,
-            Command::Plan(arguments) => arguments.output(),
-            Command::Allreduce(arguments) => &arguments.output,
-            Command::Validate(arguments) => &arguments.output,
-            Command::Compare(arguments) => &arguments.output,
-            Command::Machines(arguments) => &arguments.output,
-            Command::Models(arguments) => &arguments.output,
-            Command::Strategies(arguments) => &arguments.output,
-            Command::Explain(arguments) => &arguments.output,
+            Command::Rank(arguments) => arguments.output.clone(),
+            Command::Simulate(arguments) => arguments.output.clone(),
+            Command::Plan(arguments) => arguments.output().clone(),
+            Command::Allreduce(arguments) => arguments.output.clone(),
+            Command::Validate(arguments) => arguments.output.clone(),
+            Command::Sweep(arguments) => arguments.report.clone(),
+            Command::Optimize(arguments) => arguments.output.clone(),
+            Command::Compare(arguments) => arguments.output.clone(),
+            // They write files of other formats; what they say is a table.
+            Command::Import(_) | Command::Export(_) => Output::default(),
+            Command::Speculate(arguments) => arguments.output.clone(),
+            Command::Detect(arguments) => arguments.output(),
+            Command::Calibrate(arguments) => arguments.output(),
+            Command::Machines(arguments) => arguments.output.clone(),
+            Command::Models(arguments) => arguments.output.clone(),
+            Command::Strategies(arguments) => arguments.output.clone(),
+            Command::Explain(arguments) => arguments.output.clone(),
         }
     }
 
@@ -118,6 +140,13 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Sweep(arguments) => sweep::run(arguments, session),
+            Command::Optimize(arguments) => optimize::run(arguments, session),
+            Command::Import(arguments) => import::run(arguments, session),
+            Command::Export(arguments) => export::run(arguments, session),
+            Command::Speculate(arguments) => speculate::run(arguments, session),
+            Command::Detect(arguments) => detect::run(arguments, session),
+            Command::Calibrate(arguments) => calibrate::run(arguments, session),
             Command::Compare(arguments) => compare::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),

@@ -15,6 +15,7 @@ pub(crate) mod raw;
 pub mod read;
 pub mod recable;
 pub mod route;
+pub mod routes;
 #[cfg(test)]
 mod tests;
 pub mod write;
@@ -35,6 +36,7 @@ pub use route::Direction;
 pub use route::Endpoint;
 pub use route::PathType;
 pub use route::Route;
+pub use routes::Routes;
 
 /// One machine as its file describes it, checked: every index is in range, the
 /// graph is connected where it is used, every number is within its bounds.

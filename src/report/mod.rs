@@ -5,6 +5,10 @@
 //! with what reproduces it ([`reproduce`]).
 
 pub mod allreduce;
+#[cfg(feature = "gpu")]
+pub mod calibrate;
+#[cfg(feature = "gpu")]
+pub mod detect;
 pub mod allreduce_page;
 pub mod compare;
 mod compare_page;
@@ -14,6 +18,8 @@ mod machine_page;
 pub mod rank;
 pub mod rank_page;
 pub mod reproduce;
+pub mod speculate;
+pub mod uncertain;
 pub mod simulate;
 pub mod timeline;
 pub mod validate;
