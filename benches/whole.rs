@@ -138,7 +138,7 @@ fn import_kineto_mb(bencher: divan::Bencher, megabytes: usize) {
         at += 40;
     }
     text.push_str("{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"last\", \"pid\": 0, \"tid\": 7, \"ts\": 1.0, \"dur\": 1.0}\n]}\n");
-    bencher.counter(divan::counter::BytesCount::new(text.len())).bench_local(|| {
-        lanecast::import::kineto::read("made", text.as_bytes()).expect("reads").trace.map(|trace| trace.events.len())
-    });
+    bencher
+        .counter(divan::counter::BytesCount::new(text.len()))
+        .bench_local(|| lanecast::import::kineto::read("made", text.as_bytes()).expect("reads").trace.map(|trace| trace.events.len()));
 }

@@ -320,7 +320,12 @@ impl<'a> Search<'a> {
         for &strategy in &self.request.strategies {
             for &channels in &self.request.channels {
                 let context = self.context(partition, channels);
-                if bytes == 0 || partition.pp > 1 || !splits_so(strategy, partition) || strategy.executor == Executor::ModelledOnly || strategy.refusal(&context).is_some() {
+                if bytes == 0
+                    || partition.pp > 1
+                    || !splits_so(strategy, partition)
+                    || strategy.executor == Executor::ModelledOnly
+                    || strategy.refusal(&context).is_some()
+                {
                     continue;
                 }
                 let Ok(priced) = self.price(&context, strategy, partition, bytes) else { continue };

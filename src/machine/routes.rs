@@ -51,9 +51,7 @@ impl Routes {
                 let over_nvlink = hops(&nvlink, source, target).filter(|_| source != target);
                 ways.push(match over_nvlink {
                     Some(hops) => Some(Way { hops, label: PathType::Nvl }),
-                    None => {
-                        hops(&others, source, target).map(|hops| Way { hops, label: way_label(machine, &chains[from], &chains[to]) })
-                    }
+                    None => hops(&others, source, target).map(|hops| Way { hops, label: way_label(machine, &chains[from], &chains[to]) }),
                 });
             }
         }

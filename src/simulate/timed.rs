@@ -140,7 +140,8 @@ impl Timed {
         let mut order: Vec<usize> = (0..schedule.blocks.len()).collect();
         order.sort_by_key(|&block| (schedule.blocks[block].rank, schedule.blocks[block].channel, block));
         let steps = schedule.blocks.iter().map(|block| block.steps.len()).sum();
-        let lists = |block: &crate::collective::Block| block.steps.iter().map(|step| (step.receive.len + step.send.len) as usize).sum::<usize>();
+        let lists =
+            |block: &crate::collective::Block| block.steps.iter().map(|step| (step.receive.len + step.send.len) as usize).sum::<usize>();
         let mut timed = Timed {
             ranks: schedule.ranks,
             steps: Vec::with_capacity(steps),

@@ -15,8 +15,8 @@ use super::space::Worker;
 use crate::error::Fault;
 use crate::error::Result;
 
-/// Cases that a thread takes at once.
-const TAKEN: u64 = 8;
+/// Cases that a thread takes at most at once: neighbours share what a thread keeps.
+const TAKEN_MAX: u64 = 128;
 
 /// Calls `sink` with each row of `cases`, in order, each as soon as those before it are there.
 ///
@@ -26,6 +26,7 @@ const TAKEN: u64 = 8;
 pub fn rows(space: &Space, cases: Range<u64>, threads: usize, mut sink: impl FnMut(u64, &str) -> Result<()>) -> Result<()> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
     let pool = pool.map_err(|error| Fault::new("sweep-threads", format!("cannot start {threads} threads: {error}")))?;
+    let taken = ((cases.end - cases.start) / (8 * threads.max(1) as u64)).clamp(1, TAKEN_MAX);
     let (next, stop) = (AtomicU64::new(cases.start), AtomicBool::new(false));
     let (next, stop, last) = (&next, &stop, cases.end);
     let (sender, receiver) = sync_channel::<(u64, Vec<String>)>(2 * threads.max(1));
@@ -35,11 +36,11 @@ pub fn rows(space: &Space, cases: Range<u64>, threads: usize, mut sink: impl FnM
             scope.spawn(move |_| {
                 let mut worker = Worker::default();
                 while !stop.load(Ordering::Relaxed) {
-                    let first = next.fetch_add(TAKEN, Ordering::Relaxed);
+                    let first = next.fetch_add(taken, Ordering::Relaxed);
                     if first >= last {
                         return;
                     }
-                    let rows = (first..last.min(first + TAKEN)).map(|index| space.row(&mut worker, index)).collect();
+                    let rows = (first..last.min(first + taken)).map(|index| space.row(&mut worker, index)).collect();
                     if sender.send((first, rows)).is_err() {
                         return;
                     }

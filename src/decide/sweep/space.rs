@@ -68,7 +68,6 @@ pub struct Worker {
     prices: Option<(String, Prices)>,
 }
 
-
 impl Space {
     /// Loads what the grid names and tries each value.
     ///
@@ -116,9 +115,7 @@ impl Space {
         for axis in self.grid.base.iter().map(|(axis, _)| axis).chain(&self.grid.axes) {
             let values = match &axis.source {
                 Source::Listed(values) => values.clone(),
-                Source::Drawn(between, span) => {
-                    [0.0, 1.0].map(|share| Placed { value: between.at(share), span: span.clone() }).to_vec()
-                }
+                Source::Drawn(between, span) => [0.0, 1.0].map(|share| Placed { value: between.at(share), span: span.clone() }).to_vec(),
             };
             for Placed { value, span } in &values {
                 let mut setting = self.base.clone();
@@ -285,5 +282,9 @@ fn bound<K: Ord, V>(kept: &mut BTreeMap<K, V>) {
 
 /// As CSV has it: quoted where it must be.
 pub fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"").replace(['\n', '\r'], " ")) } else { text.to_owned() }
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\"").replace(['\n', '\r'], " "))
+    } else {
+        text.to_owned()
+    }
 }

@@ -51,11 +51,7 @@ pub struct Between {
 impl Between {
     /// The number at a share of the way, 0 to 1.
     pub fn at(&self, share: f64) -> Value {
-        let real = if self.log {
-            self.low * libm::pow(self.high / self.low, share)
-        } else {
-            self.low + (self.high - self.low) * share
-        };
+        let real = if self.log { self.low * libm::pow(self.high / self.low, share) } else { self.low + (self.high - self.low) * share };
         // Six digits: what a row shows is what was simulated.
         let real = six_digits(real).clamp(self.low, self.high);
         if self.whole { Value::Whole(libm::round(real) as i64) } else { Value::Real(real) }
