@@ -145,8 +145,8 @@ mod measured {
             return Ok(());
         }
         // As it should be: what the links could do, not what they were measured to do.
-        loaded.machine = gpu::machine(&found, &[], &[], "this-machine", 1)?;
-        loaded.partition = crate::plan::Partition::tensor(count);
+        loaded.0.machine = gpu::machine(&found, &[], &[], "this-machine", 1)?;
+        loaded.0.partition = crate::plan::Partition::tensor(count);
         let verify = loaded.workload.batch * loaded.workload.tokens * loaded.model.hidden * 2;
         let options = Options {
             parts: vec![Part::Flows, Part::Versus],
