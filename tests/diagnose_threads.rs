@@ -19,6 +19,11 @@ use lanecast::plan::Partition;
 use lanecast::report::diagnose::sections;
 use lanecast::strategy::Strategy;
 
+/// The faults, or the word for none: the server is as the machine's file and NCCL's own rules make it.
+fn shown(names: &[&'static str]) -> Vec<&'static str> {
+    if names.is_empty() { vec!["healthy"] } else { names.to_vec() }
+}
+
 #[derive(serde::Deserialize)]
 struct File {
     thread: Thread,
@@ -66,7 +71,7 @@ fn threads_are_explained() {
         let read = facts_file::read("thread.toml", &text, 0.03, thread.tp).expect("reads");
         let diagnosis = diagnose(&setup, read.observations, &read.facts).expect("diagnosed");
         let names = |place: usize| diagnosis.found.ranked[place].faults.iter().map(|fault| ALL[fault.0].id).collect::<Vec<_>>();
-        let right = (0..thread.among).any(|place| names(place).iter().any(|id| thread.expected.iter().any(|known| known == id)));
+        let right = (0..thread.among).any(|place| shown(&names(place)).iter().any(|id| thread.expected.iter().any(|known| known == id)));
         if !right {
             let first: Vec<_> = (0..4).map(|place| (names(place), diagnosis.found.ranked[place].score)).collect();
             wrong.push(format!("thread {}: {first:?}, healthy {:?}", thread.number, diagnosis.healthy));
@@ -107,7 +112,8 @@ fn the_case_is_explained() {
     };
     assert_eq!(joined(Kind::DecodeTps, Kind::VerifyMs), ["verify-outside-graph"]);
     assert_eq!(joined(Kind::DecodeTps, Kind::ProfiledUs), ["profiler-counts-waiting"]);
-    let page: String = sections(&diagnosis, &setup, "").iter().flat_map(|section| &section.blocks).map(|block| format!("{block:?}")).collect();
+    let page: String =
+        sections(&diagnosis, &setup, "").iter().flat_map(|section| &section.blocks).map(|block| format!("{block:?}")).collect();
     assert!(page.contains("12.20 ms / 122 = 100.0 us"), "{page}");
     assert!(diagnosis.first_check().expect("a check").command.contains("SERVER_LOG"), "{:?}", diagnosis.first_check());
 }
