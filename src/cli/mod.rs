@@ -16,6 +16,7 @@
 pub mod allreduce;
 pub mod arguments;
 pub mod explain;
+pub mod fit;
 pub mod lists;
 pub mod output;
 pub mod plan;
@@ -67,6 +68,7 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Fit(fit::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -81,6 +83,7 @@ impl Command {
             Command::Plan(arguments) => arguments.output(),
             Command::Allreduce(arguments) => &arguments.output,
             Command::Validate(arguments) => &arguments.output,
+            Command::Fit(arguments) => &arguments.output,
             Command::Machines(arguments) => &arguments.output,
             Command::Models(arguments) => &arguments.output,
             Command::Strategies(arguments) => &arguments.output,
@@ -95,6 +98,7 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Fit(arguments) => fit::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),

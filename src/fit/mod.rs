@@ -1,7 +1,15 @@
 //! Constants against observations.
 //!
 //! [`observe`] simulates what an observation measured; [`validate`] groups the
-//! differences.
+//! differences. [`filter`] and [`split`] say which rows are fitted and which
+//! tested; [`constants`] fits ([`linear`] solves, [`bootstrap`] says how sure).
 
+pub mod baseline;
+pub mod bootstrap;
+pub mod constants;
+pub mod filter;
+pub mod flows;
+pub mod linear;
 pub mod observe;
+pub mod split;
 pub mod validate;

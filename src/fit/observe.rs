@@ -23,11 +23,19 @@ use crate::trace::observation::Timing;
 /// Operations of a chain; per operation is what observations state.
 pub const CHAIN: u32 = 50;
 
-/// The simulated latency in microseconds per operation, and the outcome.
+/// An observation ready to be simulated: NCCL's choice is made, the schedule is
+/// there. It rests on the machine's graph and versions, not on its constants.
+pub struct Prepared {
+    lowering: Lowering,
+    launch: ChainLaunch,
+    count: u32,
+}
+
+/// Chooses algorithm, protocol, channels and schedule for an observation.
 ///
 /// # Errors
 /// An observation that cannot be simulated, with the reason.
-pub fn simulate(machine: &Machine, row: &Observation) -> Result<(f64, Outcome)> {
+pub fn prepare(machine: &Machine, row: &Observation) -> Result<Prepared> {
     let lowering = lower(machine, row)?;
     let (launch, count) = match row.timing {
         Timing::GraphChain => (ChainLaunch::Graph, CHAIN),
@@ -37,8 +45,31 @@ pub fn simulate(machine: &Machine, row: &Observation) -> Result<(f64, Outcome)> 
         Timing::FrameworkLoop => (ChainLaunch::Framework, CHAIN),
         Timing::Other(ref name) => return Err(unsupported(format!("timing {name}"))),
     };
-    let outcome = chain::run(machine, &lowering, launch, count, Options::default())?;
-    Ok((outcome.critical().time as f64 / f64::from(count) / 1e6, outcome))
+    Ok(Prepared { lowering, launch, count })
+}
+
+impl Prepared {
+    /// The simulated latency in microseconds per operation, and the outcome of the chain.
+    ///
+    /// # Errors
+    /// What pricing and simulating can meet.
+    pub fn simulate(&self, machine: &Machine) -> Result<(f64, Outcome)> {
+        let outcome = chain::run(machine, &self.lowering, self.launch, self.count, Options::default())?;
+        Ok((outcome.critical().time as f64 / f64::from(self.count) / 1e6, outcome))
+    }
+
+    /// Operations of the chain that is simulated.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+/// The simulated latency in microseconds per operation, and the outcome.
+///
+/// # Errors
+/// An observation that cannot be simulated, with the reason.
+pub fn simulate(machine: &Machine, row: &Observation) -> Result<(f64, Outcome)> {
+    prepare(machine, row)?.simulate(machine)
 }
 
 fn unsupported(what: String) -> Box<Fault> {

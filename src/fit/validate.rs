@@ -63,6 +63,14 @@ pub fn compare<'a>(rows: &'a [Observation], find: &(dyn Fn(&str) -> Result<Machi
         .collect()
 }
 
+/// Errors of rows on one machine, whatever machine they name.
+pub fn on_machine(machine: &Machine, rows: &[&Observation]) -> Errors {
+    let compared: Vec<Compared<'_>> = (rows.par_iter())
+        .map(|row| Compared { row, forecast_us: observe::simulate(machine, row).map(|(us, _)| us).map_err(|fault| fault.message.clone()) })
+        .collect();
+    errors(&compared.iter().collect::<Vec<_>>())
+}
+
 /// Errors by (machine, ranks, implementation, algorithm, protocol, timing).
 pub fn groups<'a>(compared: &'a [Compared<'a>]) -> BTreeMap<Key, Errors> {
     let mut members: BTreeMap<Key, Vec<&Compared<'_>>> = BTreeMap::new();
