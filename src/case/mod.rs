@@ -1,19 +1,21 @@
 //! One question (machine, model, workload, policy, knobs) and its answer.
 //!
 //! [`question`] is what is asked; [`assemble`] turns plan, strategy and machine
-//! into the simulator's program; [`answer`] runs it. [`chain`] does the same
+//! into the simulator's program, [`groups`] says among which ranks; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
 //! constants and cabling into the simulator's integers.
 
 pub mod answer;
 pub mod assemble;
 pub mod chain;
+pub mod groups;
 pub mod pricing;
 pub mod question;
 pub mod records;
 pub mod roads;
 
 pub use answer::Answer;
+pub use answer::ExpertLoad;
 pub use answer::answer;
 pub use question::LaunchMode;
 pub use question::Policy;
