@@ -57,8 +57,12 @@ pub fn price(machine: &Machine, roads: &mut Roads, lowering: &Lowering) -> Resul
     for block in &lowering.schedule.blocks {
         *threads.entry((block.rank, block.channel)).or_default() += u64::from(block.threads);
     }
+    let mut blocks = vec![0; devices];
+    for (rank, _) in threads.keys() {
+        blocks[rank / machine.ranks_per_gpu.max(1) as usize] += 1;
+    }
     let sockets = (0..devices).map(|device| machine.socket_of(device).unwrap_or(0)).collect();
-    let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None, threads, sockets, known: RefCell::default() };
+    let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None, threads, blocks, sockets, known: RefCell::default() };
     let timed = Timed::new(&lowering.schedule, &mut pricer, 1);
     match pricer.fault {
         Some(fault) => Err(fault),
@@ -74,6 +78,8 @@ struct Pricer<'a> {
     fault: Option<Box<Fault>>,
     /// Threads that move data, by rank and channel.
     threads: BTreeMap<(usize, u32), u64>,
+    /// Blocks on each device.
+    blocks: Vec<u64>,
     /// The socket of each device.
     sockets: Vec<usize>,
     /// Latencies that were asked for: a route is found once.
@@ -120,6 +126,11 @@ impl<'a> Pricer<'a> {
     /// A round trip of a load of `rank` from host memory of the socket of `owner`.
     fn far_host_read(&self, rank: usize, owner: usize) -> Time {
         self.latency(Way::Read, self.device(rank), Endpoint::Host(self.socket(owner)))
+    }
+
+    /// Packed loads that a thread of NCCL's Simple has in flight: its loop's unrolling (device.h:535-538).
+    fn unroll(&self, rank: usize) -> f64 {
+        if self.kinds[self.device(rank)].compute_capability.0 >= 12 { 6.0 } else { 8.0 }
     }
 
     fn socket(&self, rank: usize) -> usize {
@@ -177,7 +188,7 @@ impl Pricing for Pricer<'_> {
             // Read; the others were dealt with above.
             Some(_) => {
                 let trips = step.bytes.div_ceil(u64::from(schedule.blocks[block].threads) * PACK_BYTES).max(1);
-                let load = Trip { threads: 32, beside: 0, operations: 3 }.ll(constants, 8).0;
+                let load = Trip { threads: 32, operations: 3, ..Trip::default() }.ll(constants, 8).0;
                 let add = protocol::for_peers(constants, load, u64::from(step.receive.len));
                 StepCost { tail: add.0, work: add.times(trips).0, ..StepCost::default() }
             }
@@ -215,9 +226,10 @@ impl Pricing for Pricer<'_> {
             timed.latency = self.latency(Way::Write, source, Endpoint::Host(socket)).0;
             timed.poll = self.host_poll(c.target).0;
             timed.credit = timed.latency;
-            // Polls of lines are their own fetch. Data are read with one packed load of each thread in flight.
+            // Polls of lines are their own fetch. Data are read with as many packed loads of each thread in flight as the loop is unrolled.
             let threads = schedule.blocks.iter().find(|b| b.rank == c.target).map_or(512, |b| u64::from(b.threads));
-            let in_flight = (threads * PACK_BYTES) as f64 * constants.reads_in_flight.value;
+            let loads = if self.lowering.kernel == Kernel::Nccl { self.unroll(c.target) } else { constants.reads_in_flight.value };
+            let in_flight = (threads * PACK_BYTES) as f64 * loads;
             let rate = if timed.cuts_through { u64::MAX } else { (in_flight * 1e12 / (read.0.max(1) as f64)) as u64 };
             let times = if timed.cuts_through { POLLS_PER_LINE } else { 1 };
             timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate, latency: 0, times });
@@ -257,7 +269,10 @@ impl Pricing for Pricer<'_> {
         }
         let constants = self.constants(rank);
         let threads = schedule.blocks.iter().filter(|b| b.rank == rank).map(|b| b.block_threads).max().unwrap_or(0);
-        let late = if self.machine.ranks_per_gpu > 1 && rank >= 2 { constants.branch_skew_ns.value } else { 0.0 };
+        let late = match rank % self.machine.ranks_per_gpu.max(1) as usize {
+            0 | 1 => 0.0,
+            branch => constants.branch_skew_ns.value + constants.branch_step_ns.value * (branch - 2) as f64,
+        };
         let ll = schedule.connections.iter().all(|c| c.protocol == Protocol::Ll);
         let start = match self.lowering.kernel {
             Kernel::Nccl => protocol::nccl_start(constants, ll, threads),

@@ -1,5 +1,7 @@
 //! What several transfers at once move together: the fabric's rates while all
-//! of them run.
+//! of them run; all pairs at once are timed to the end of the last.
+
+use std::collections::BTreeSet;
 
 use crate::case::roads::Roads;
 use crate::error::Fault;
@@ -12,6 +14,7 @@ use crate::machine::Machine;
 use crate::simulate::fabric::Fabric;
 use crate::trace::flows::Access;
 use crate::trace::flows::FlowObservation;
+use crate::trace::flows::Flows;
 use crate::trace::flows::HOST;
 
 /// Bytes of a flow: long enough that rounding does not matter.
@@ -42,8 +45,33 @@ pub fn forecast(machine: &Machine, row: &FlowObservation) -> Result<f64> {
     for (slot, &bundle) in bundles.iter().enumerate() {
         fabric.start(bundle, slot as u32, FLOW_BYTES, 0);
     }
+    if row.flows == Flows::All {
+        // All pairs are timed together: all bytes until the last has arrived.
+        let end = finish(&mut fabric);
+        return Ok(bundles.len() as f64 * FLOW_BYTES as f64 * 1e3 / end as f64);
+    }
     fabric.solve(0, |_, _| {});
     Ok(bundles.iter().map(|&bundle| fabric.rate(bundle) as f64 / 1e9).sum())
+}
+
+/// Runs all flows to their ends; when the last one ends, in picoseconds.
+fn finish(fabric: &mut Fabric) -> u64 {
+    let mut ends: BTreeSet<(u64, u32)> = BTreeSet::new();
+    let mut now = 0;
+    fabric.solve(now, |bundle, end| {
+        ends.insert((end, bundle));
+    });
+    while let Some((end, bundle)) = ends.pop_first() {
+        now = end;
+        fabric.finish(bundle, now, &mut Vec::new());
+        // One instant is applied whole before rates are solved.
+        if ends.first().is_none_or(|(next, _)| *next > now) {
+            fabric.solve(now, |bundle, end| {
+                ends.insert((end, bundle));
+            });
+        }
+    }
+    now.max(1)
 }
 
 /// A flow's end: a GPU, or the host memory of the other end's socket.

@@ -2,8 +2,9 @@
 //!
 //! [`observe`] simulates what an observation measured; [`validate`] groups the
 //! differences. [`filter`] and [`split`] say which rows are fitted and which
-//! tested; [`constants`] fits ([`linear`] solves, [`bootstrap`] says how sure).
+//! tested; [`constants`] fits (`search` moves, [`linear`] solves, [`bootstrap`] says how sure).
 
+pub mod accuracy;
 pub mod baseline;
 pub mod bootstrap;
 pub mod constants;
@@ -11,5 +12,6 @@ pub mod filter;
 pub mod flows;
 pub mod linear;
 pub mod observe;
+mod search;
 pub mod split;
 pub mod validate;

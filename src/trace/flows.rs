@@ -73,6 +73,18 @@ impl Flows {
     }
 }
 
+impl std::fmt::Display for Flows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Flows::All => f.write_str("all"),
+            Flows::Pairs(pairs) => {
+                let pairs: Vec<String> = pairs.iter().map(|(a, b)| format!("{}>{}", end_text(*a), end_text(*b))).collect();
+                f.write_str(&pairs.join(";"))
+            }
+        }
+    }
+}
+
 /// Reads a file.
 ///
 /// # Errors
@@ -151,10 +163,7 @@ fn end_text(end: u32) -> String {
 pub fn write_csv(flows: &[FlowObservation]) -> String {
     let mut out = format!("{COLUMNS}\n");
     for flow in flows {
-        let pairs = match &flow.flows {
-            Flows::All => "all".to_owned(),
-            Flows::Pairs(pairs) => pairs.iter().map(|(a, b)| format!("{}>{}", end_text(*a), end_text(*b))).collect::<Vec<_>>().join(";"),
-        };
+        let pairs = flow.flows.to_string();
         push_field(&mut out, &flow.machine);
         out.push_str(&format!(",{},{pairs},{},", flow.access.name(), trimmed(flow.total_gbps, 6)));
         push_field(&mut out, &flow.source);

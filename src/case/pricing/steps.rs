@@ -25,16 +25,21 @@ impl Pricer<'_> {
         let peers = u64::from(step.receive.len.max(step.send.len).max(1));
         // Who takes a sentinel's place puts the mark for "empty" back.
         let clears = u64::from(protocol_used == Protocol::Sentinel && step.receive.len > 0);
-        let trip = Trip { threads, beside: self.threads_beside(block), operations: operations(step) + clears };
+        let nccl = self.lowering.kernel == Kernel::Nccl;
+        let others = if nccl { self.blocks_beside(block.rank) } else { 0 };
+        let misses = nccl && self.exceeds_l2(schedule, block.rank) && (step.own || step.store);
+        let trip = Trip { threads, beside: self.threads_at_once(schedule, block), others, misses, operations: operations(step) + clears };
         let ((work, last), entry, exit) = if protocol_used == Protocol::Ll128 {
             (trip.ll128(constants, step.bytes), constants.ll128_entry_ns.value, constants.ll128_exit_ns.value)
         } else {
             let costs = trip.ll(constants, as_lines(step.bytes, protocol_used));
             // Only NCCL's kernels have primitives to enter and to leave.
-            let bare = self.lowering.kernel != Kernel::Nccl;
-            let (entry, exit) = if bare { (0.0, 0.0) } else { (constants.ll_entry_ns.value, constants.ll_exit_ns.value) };
+            let (entry, exit) = if nccl { (constants.ll_entry_ns.value, constants.ll_exit_ns.value) } else { (0.0, 0.0) };
             (costs, entry, exit)
         };
+        // Who sends waits for a credit behind a barrier, who has received gives one behind another.
+        let entry = if step.send.len > 0 { entry } else { 0.0 };
+        let exit = if step.receive.len > 0 { exit } else { 0.0 };
         let trips = as_lines(step.bytes, protocol_used).div_ceil(threads * 8).max(1);
         // Lines in host memory are read over PCIe, a round trip for each trip.
         let polled = schedule.receives(step).iter().any(|&c| self.staged(schedule, c as usize));
@@ -50,6 +55,26 @@ impl Pricer<'_> {
         self.threads.get(&(block.rank, block.channel)).copied().unwrap_or(0).saturating_sub(u64::from(block.threads))
     }
 
+    /// Of those, as many as work at the same time, as a mean over the block's
+    /// steps: a chunk comes back down a chain after as many hops up and down as
+    /// there are further ranks, on average; only chunks beyond those meet.
+    fn threads_at_once(&self, schedule: &Schedule, block: &Block) -> u64 {
+        let (steps, lag) = (block.steps.len() as u64, schedule.ranks as u64 - 1);
+        self.threads_beside(block) * steps.saturating_sub(lag) / steps.max(1)
+    }
+
+    /// Other blocks of the collective on the GPU of `rank`.
+    fn blocks_beside(&self, rank: usize) -> u64 {
+        self.blocks[self.device(rank)].saturating_sub(1)
+    }
+
+    /// Whether the data of the ranks on the GPU of `rank` do not stay in its L2.
+    fn exceeds_l2(&self, schedule: &Schedule, rank: usize) -> bool {
+        let kind = self.kinds[self.device(rank)];
+        let ranks = schedule.ranks.min(self.machine.ranks_per_gpu.max(1) as usize) as u64;
+        (ranks * schedule.user_bytes) as f64 > kind.kernels.l2_usable.value * kind.l2_bytes as f64
+    }
+
     /// Plain data of a custom kernel, packs of 16 B: after a barrier of the
     /// block the threads store or load them; stores are fenced and flagged.
     pub(super) fn packs_step(&self, schedule: &Schedule, block: usize, index: usize, protocol_used: Protocol) -> StepCost {
@@ -63,7 +88,7 @@ impl Pricer<'_> {
         }
         // Eight bits: the group's largest value, then the conversion.
         let converts = if protocol_used == Protocol::Fp8 { 2 } else { 0 };
-        let trip = Trip { threads: u64::from(block.threads), beside: 0, operations: operations(step) + converts };
+        let trip = Trip { threads: u64::from(block.threads), operations: operations(step) + converts, ..Trip::default() };
         let peers = u64::from(step.receive.len.max(step.send.len).max(1));
         let work = protocol::for_peers(constants, trip.ll(constants, as_lines(step.bytes, protocol_used)).0, peers);
         let half = Time::from_ns(constants.barrier_ns.value / 2.0);
@@ -91,7 +116,7 @@ impl Pricer<'_> {
 
     /// A step without messages: own bytes from one buffer to the other.
     pub(super) fn local_step(&self, block: &Block, step: &Step) -> StepCost {
-        let trip = Trip { threads: u64::from(block.threads), beside: 0, operations: operations(step) };
+        let trip = Trip { threads: u64::from(block.threads), operations: operations(step), ..Trip::default() };
         let work = trip.ll(self.constants(block.rank), as_lines(step.bytes, Protocol::Simple)).0;
         StepCost { work: work.0, ..StepCost::default() }
     }
@@ -100,7 +125,10 @@ impl Pricer<'_> {
         let block = &schedule.blocks[block];
         let step = &block.steps[index];
         let constants = self.constants(block.rank);
-        let (entry, copy, exit) = protocol::simple_slice(constants, u64::from(block.threads), step.bytes);
+        let threads = u64::from(block.threads);
+        // A role that works alone has the whole port, also the part of the one beside it.
+        let sharing = threads + self.threads_beside(block) - self.threads_at_once(schedule, block);
+        let (entry, copy, exit) = protocol::simple_slice(constants, threads, sharing, step.bytes, operations(step));
         // Of a slice that only sends or only receives, one side has nothing to
         // wait for, no counter to fetch and none to post.
         let sides = u64::from(step.receive.len > 0) + u64::from(step.send.len > 0);
