@@ -89,10 +89,9 @@ fn reuse_changes_nothing() {
 fn errors(file: &str, keep: impl Fn(&observation::Observation) -> bool) -> validate::Errors {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/observations").join(file);
     let rows: Vec<_> = observation::read_file(&path).expect("reads").into_iter().filter(keep).collect();
-    let compared = validate::compare(&rows, &|id| Machine::load(id));
-    let all: Vec<&validate::Compared<'_>> = compared.iter().collect();
-    let errors = validate::errors(&all);
-    assert_eq!(errors.skipped, 0, "{:?}", compared.iter().find_map(|one| one.forecast_us.as_ref().err()));
+    let compared = validate::collectives(&rows, &|id| Machine::load(id));
+    let errors = validate::errors(&compared);
+    assert_eq!(errors.skipped, 0, "{:?}", compared.iter().find_map(|one| one.forecast.as_ref().err()));
     errors
 }
 
@@ -167,4 +166,44 @@ fn expert_parallel_waits_for_the_fullest_rank() {
     assert!(answer.skew.0 >= (load.fullest.0 - load.mean.0) / 2, "{:?} for {load:?}", answer.skew);
     assert_eq!(answer.allreduce.count, 62, "one a layer after attention, and the dense layer's");
     assert!(split_pass("nccl-default").expert_load().is_none());
+}
+
+/// A batch of 32 in two halves that take turns: no all-reduce is paid while the
+/// other half computes, but the weights are read twice. Half by half without
+/// overlap is the ceiling, computing alone the floor.
+#[test]
+fn halves_that_take_turns_hide_their_messages() {
+    let machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+    let model = Model::load("kimi-k2.5").expect("built in");
+    let pass = |strategy: &str, batch: u64, reuse: bool| {
+        let workload = Workload { batch, ..Workload::verify(3, 128) };
+        let question = Question { machine: &machine, model: &model, workload, partition: Partition::tensor(8), launch: LaunchMode::Graph };
+        let strategy = Strategy::find(strategy).expect("known");
+        let question = question.under(strategy);
+        let options = Options { reuse, records: !reuse };
+        let plan = question.plan()?;
+        answer(&question, &plan, &Policy::single(strategy), &Context::new(&machine, 8), options)
+    };
+    let (turns, half) = (pass("two-batch-overlap", 32, true).expect("runs"), pass("nccl-default", 16, true).expect("runs"));
+    assert_eq!(turns.compute.0, 2 * half.compute.0);
+    assert!(turns.pass.0 < 2 * half.pass.0 && turns.pass > turns.compute, "{:?} of twice {:?}", turns.pass, half.pass);
+    assert!(turns.communication.0 < half.communication.0, "most of it is hidden");
+    assert_eq!(turns.allreduce.count, 2 * half.allreduce.count);
+    let plain = pass("two-batch-overlap", 32, false).expect("runs");
+    assert_eq!(plain.outcome.ends, turns.outcome.ends, "reuse changes nothing");
+    // Each half goes through the plan in its order.
+    let ids = |first: bool| -> Vec<String> {
+        let mine = plain.outcome.records.iter().filter(|record| {
+            let run = plain.assembled.program.sequence[record.entry as usize];
+            let label = plain.assembled.labels[run.template as usize][record.operation as usize];
+            record.rank == 5 && (label.half == Some(lanecast::case::turns::Half::First)) == first
+        });
+        mine.map(|record| plain.assembled.id(record).to_string()).collect()
+    };
+    let workload = Workload { batch: 16, ..Workload::verify(3, 128) };
+    let question = Question { machine: &machine, model: &model, workload, partition: Partition::tensor(8), launch: LaunchMode::Graph };
+    let planned: Vec<String> = question.plan().expect("divides").expand(5).iter().map(|planned| planned.id.to_string()).collect();
+    assert_eq!(ids(true), planned);
+    assert_eq!(ids(false), planned);
+    assert_eq!(pass("two-batch-overlap", 3, true).err().map(|fault| fault.code), Some("partition-micro-batches"));
 }

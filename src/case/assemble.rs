@@ -1,6 +1,8 @@
 //! A plan, a policy and a machine become the simulator's program.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::cost;
 use crate::cost::Cache;
@@ -23,9 +25,9 @@ use crate::simulate::Operation;
 use crate::simulate::Program;
 use crate::simulate::Record;
 use crate::simulate::Template;
+use crate::simulate::apart::Probe;
 use crate::simulate::program::Run;
 use crate::strategy::Context;
-use crate::strategy::Kernel;
 use crate::units::Time;
 
 use super::chain::ChainLaunch;
@@ -33,11 +35,14 @@ use super::chain::launch_of;
 use super::groups::Groups;
 use super::groups::members;
 use super::groups::stages;
-use super::pricing::price;
+use super::prices::Asked;
+use super::prices::Prices;
 use super::question::LaunchMode;
 use super::question::Policy;
 use super::question::Question;
 use super::roads::Roads;
+use super::turns::Half;
+use super::turns::take_turns;
 
 /// A program with what its parts stand for.
 pub struct Assembled {
@@ -60,8 +65,13 @@ impl Assembled {
     /// one operation of two stages; the receiving ranks have their own name for it.
     pub fn id(&self, record: &Record) -> OpId {
         let run = self.program.sequence[record.entry as usize];
-        let name = self.labels[run.template as usize][record.operation as usize].name;
-        match self.places[record.entry as usize].plus(record.repeat) {
+        let label = self.labels[run.template as usize][record.operation as usize];
+        let name = label.name;
+        let place = match self.places.get(record.entry as usize + 1) {
+            Some(next) if label.ahead && record.repeat + 1 == run.repeats => *next,
+            _ => self.places[record.entry as usize].plus(record.repeat + u32::from(label.ahead)),
+        };
+        match place {
             Place::StageExit(stage) if !self.partition.stage_ranks(stage).contains(&record.rank) => {
                 OpId { place: Place::StageEntry(stage + 1), name: Role::StageRecv.name(), rank: record.rank }
             }
@@ -82,6 +92,10 @@ pub struct Label {
     pub kind: &'static str,
     /// Data of a collective, or weights and cache read by a computation.
     pub bytes: u64,
+    /// Which half of the batch it works on, where halves take turns.
+    pub half: Option<Half>,
+    /// Whether it is the next block's, done ahead of it.
+    pub ahead: bool,
 }
 
 /// Puts a question together with a policy.
@@ -90,6 +104,22 @@ pub struct Label {
 /// What lowering and pricing can meet.
 pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>) -> Result<Assembled> {
     let machine = question.machine;
+    let mut prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
+    Ok(assemble_at(question, plan, policy, context, &mut prices)?.0)
+}
+
+/// The same with collectives that may have been priced before, and their probes.
+///
+/// # Errors
+/// As [`assemble`].
+pub fn assemble_at(
+    question: &Question<'_>,
+    plan: &Plan,
+    policy: &Policy,
+    context: &Context<'_>,
+    prices: &mut Prices,
+) -> Result<(Assembled, Vec<Rc<RefCell<Probe>>>)> {
+    let machine = question.machine;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
     let mut builder = Builder {
         machine,
@@ -97,7 +127,9 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
         plan,
         policy,
         groups: Groups::new(context, plan.partition)?,
-        roads: Roads::new(machine),
+        asked: Asked::of(context, plan.partition),
+        prices,
+        probes: Vec::new(),
         known: BTreeMap::new(),
         assembled: Assembled {
             program: Program {
@@ -129,9 +161,12 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
     for (index, stage) in stages.iter().enumerate() {
         builder.stage(stage, stages.get(index + 1).map_or(&[], Vec::as_slice))?;
     }
-    builder.assembled.program.network = builder.roads.network.clone();
-    builder.assembled.links = builder.roads.names;
-    Ok(builder.assembled)
+    builder.assembled.program.network = builder.prices.roads.network.clone();
+    builder.assembled.links.clone_from(&builder.prices.roads.names);
+    if plan.partition.micro_batches > 1 {
+        take_turns(&mut builder.assembled);
+    }
+    Ok((builder.assembled, builder.probes))
 }
 
 struct Builder<'a> {
@@ -140,7 +175,9 @@ struct Builder<'a> {
     plan: &'a Plan,
     policy: &'a Policy,
     groups: Groups<'a>,
-    roads: Roads,
+    asked: Asked,
+    prices: &'a mut Prices,
+    probes: Vec<Rc<RefCell<Probe>>>,
     /// Collectives of the program by kind, bytes, whether strategies compete for them, and stage.
     known: BTreeMap<(Kind, u64, bool, u32), u32>,
     assembled: Assembled,
@@ -185,7 +222,13 @@ impl Builder<'_> {
                 Action::Collective(collective) => {
                     let fuses = self.policy.of(collective.bytes)?.fuses_norm && collective.role.is_layer_allreduce();
                     operations.push(self.collective(collective, classes[0].stage)?);
-                    labels.push(Label { name: collective.role.name(), kind: collective_kind(collective), bytes: collective.bytes });
+                    labels.push(Label {
+                        name: collective.role.name(),
+                        kind: collective_kind(collective),
+                        bytes: collective.bytes,
+                        half: None,
+                        ahead: false,
+                    });
                     follows_allreduce = fuses;
                 }
                 Action::Compute(_) => {
@@ -196,7 +239,7 @@ impl Builder<'_> {
                     let launches = if fused { 0 } else { ops[0].launches };
                     operations.push(Operation::Compute { ps: by_rank(classes, &times, self.assembled.program.ranks), launches });
                     let bytes = ops[0].weight_bytes + ops[0].cache_bytes;
-                    labels.push(Label { name: ops[0].name, kind: compute_kind(ops[0]), bytes });
+                    labels.push(Label { name: ops[0].name, kind: compute_kind(ops[0]), bytes, half: None, ahead: false });
                     follows_allreduce &= !is_norm(ops[0].name);
                 }
             }
@@ -230,22 +273,20 @@ impl Builder<'_> {
     fn collective(&mut self, collective: &Collective, stage: u32) -> Result<Operation> {
         let key = (collective.kind, collective.bytes, collective.role.is_layer_allreduce(), stage);
         if let Some(&known) = self.known.get(&key) {
-            return Ok(Operation::Collective { collective: known });
+            return Ok(Operation::Collective { collective: known, beside: 0 });
         }
         let strategy = self.policy.of(collective.bytes)?;
-        let lowering = match collective.kind {
-            Kind::SendRecv => self.groups.hand_over(stage, strategy, collective)?,
-            _ => self.groups.stage(stage, strategy, collective)?,
-        };
+        let (asked, groups) = (self.asked.with(strategy, collective.kind, collective.bytes, stage), &mut self.groups);
+        let priced = self.prices.of(self.machine, asked, || match collective.kind {
+            Kind::SendRecv => groups.hand_over(stage, strategy, collective),
+            _ => groups.stage(stage, strategy, collective),
+        })?;
         let index = self.assembled.program.collectives.len() as u32;
-        let mut timed = price(self.machine, &mut self.roads, &lowering)?;
-        if lowering.kernel == Kernel::None {
-            timed.launches = 0;
-        }
-        self.assembled.program.collectives.push(timed);
+        self.assembled.program.collectives.push(priced.timed);
+        self.probes.push(priced.probe);
         self.assembled.collectives.push(*collective);
         self.known.insert(key, index);
-        Ok(Operation::Collective { collective: index })
+        Ok(Operation::Collective { collective: index, beside: 0 })
     }
 }
 

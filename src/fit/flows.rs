@@ -2,6 +2,7 @@
 //! of them run; all pairs at once are timed to the end of the last.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::case::roads::Roads;
 use crate::error::Fault;
@@ -11,6 +12,7 @@ use crate::machine::Direction;
 use crate::machine::Endpoint;
 use crate::machine::LinkId;
 use crate::machine::Machine;
+use crate::machine::Routes;
 use crate::simulate::fabric::Fabric;
 use crate::trace::flows::Access;
 use crate::trace::flows::FlowObservation;
@@ -25,7 +27,7 @@ const FLOW_BYTES: u64 = 1 << 30;
 /// # Errors
 /// `flows-unknown-gpu` for GPUs that the machine does not have, and pairs without a way.
 pub fn forecast(machine: &Machine, row: &FlowObservation) -> Result<f64> {
-    let mut roads = Roads::new(machine);
+    let mut roads = Roads::new(machine, Arc::new(Routes::of(machine)));
     let mut routes = Vec::new();
     for (source, target) in row.flows.pairs(machine.gpus.len() as u32) {
         let (from, to) = (end(machine, source, target)?, end(machine, target, source)?);

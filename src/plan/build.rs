@@ -91,6 +91,9 @@ impl Build<'_> {
         if partition.ep > 1 && !self.has_experts() {
             return Err(Fault::new("partition-no-experts", format!("{} has no experts to deal out", self.model.name)).help("take EP 1"));
         }
+        if partition.micro_batches > 1 {
+            return self.micro_batch();
+        }
         if self.drafting.is_some() && partition.pp > 1 {
             return Err(Fault::new("plan-draft-stages", "draft steps are planned for one pipeline stage only")
                 .help("take PP 1 to plan speculation"));
@@ -106,6 +109,19 @@ impl Build<'_> {
             }
         }
         Ok(Plan { partition, rows: self.workload.rows(), layers, blocks: blocks.blocks, classes })
+    }
+
+    /// The plan of one of several equal parts of the batch.
+    fn micro_batch(&self) -> Result<Plan> {
+        let parts = u64::from(self.partition.micro_batches);
+        if !self.workload.batch.is_multiple_of(parts) {
+            let message = format!("a batch of {} cannot be split into {parts} parts that take turns", self.workload.batch);
+            return Err(Fault::new("partition-micro-batches", message).help("take an even batch"));
+        }
+        let workload = Workload { batch: self.workload.batch / parts, ..*self.workload };
+        let partition = Partition { micro_batches: 1, ..self.partition };
+        let part = Build { workload: &workload, partition, ..*self }.plan()?;
+        Ok(Plan { partition: self.partition, rows: self.workload.rows(), ..part })
     }
 
     fn has_experts(&self) -> bool {
@@ -235,7 +251,9 @@ impl Build<'_> {
             let collective = Collective { kind: Kind::AllReduce, role: Role::QkNormAllreduce, bytes: rows * 2 * 4, group: Group::Tensor };
             block.insert_after(crate::model::QK_NORM_SQUARES, collective);
         }
-        self.reduce(block, crate::model::ATTENTION_OUTPUT, Role::AttnAllreduce, rows);
+        if !self.partition.parallel_blocks {
+            self.reduce(block, crate::model::ATTENTION_OUTPUT, Role::AttnAllreduce, rows);
+        }
         let experts = layer.and_then(|l| match &l.feed_forward {
             FeedForward::Experts(experts) => Some(experts),
             FeedForward::Dense(_) => None,

@@ -7,6 +7,7 @@ use crate::decide::finding::Finding;
 use crate::decide::rank::Forecast;
 use crate::decide::rank::Ranking;
 use crate::decide::rank::Row;
+use crate::decide::uncertain::Uncertainty;
 use crate::decide::variables::Effect;
 use crate::render::number::Number;
 use crate::render::number::to_json;
@@ -19,8 +20,12 @@ use crate::strategy::Effort;
 use crate::strategy::Settings;
 use crate::units::Bytes;
 
+use super::uncertain::JsonInterval;
+
 /// Rows of the table for people.
 const SHOWN: usize = 10;
+/// The bound that is shown among the strategies.
+const FLOOR: &str = "free-communication";
 /// Savings below this many milliseconds are not worth a restart.
 const WORTH_MS: f64 = 0.1;
 
@@ -69,9 +74,11 @@ fn silent_lines(ranking: &Ranking) -> Vec<String> {
     lines.into_iter().map(|(note, strategies)| format!("{}: {note}", strategies.join(", "))).collect()
 }
 
-/// The rows for people with their places: the best, and the baseline wherever it is.
+/// The rows for people with their places: the best, and the baseline wherever
+/// it is. Of the bounds, which nobody can try, only the floor is shown.
 fn shown(ranking: &Ranking) -> Vec<(usize, &Row, &Forecast)> {
-    let feasible = ranking.rows.iter().filter_map(|row| row.outcome.as_ref().ok().map(|forecast| (row, forecast)));
+    let can_be_tried = |row: &&Row| row.strategy.effort != Effort::None || row.strategy.id == FLOOR;
+    let feasible = ranking.rows.iter().filter(can_be_tried).filter_map(|row| row.outcome.as_ref().ok().map(|forecast| (row, forecast)));
     let mut rows: Vec<(usize, &Row, &Forecast)> = feasible.enumerate().map(|(index, (row, forecast))| (index + 1, row, forecast)).collect();
     if let Some(at) = rows.iter().position(|(_, row, _)| row.strategy.id == ranking.baseline_id).filter(|at| *at >= SHOWN) {
         rows.swap(at, SHOWN - 1);
@@ -278,11 +285,18 @@ struct JsonRow<'a> {
     effort: &'a str,
     risk: &'a str,
     settings: Settings,
+    #[serde(flatten)]
+    uncertainty: Option<JsonInterval>,
 }
 
 /// The array of the contract: feasible ones by pass, then infeasible ones by name.
-pub fn json(ranking: &Ranking) -> String {
-    to_json(&ranking.rows.iter().map(json_row).collect::<Vec<_>>())
+pub fn json(ranking: &Ranking, uncertainty: Option<&Uncertainty>) -> String {
+    to_json(&ranking.rows.iter().map(|row| json_row_with(row, uncertainty)).collect::<Vec<_>>())
+}
+
+fn json_row_with<'a>(row: &'a Row, uncertainty: Option<&Uncertainty>) -> JsonRow<'a> {
+    let interval = uncertainty.and_then(|uncertainty| uncertainty.rows.get(row.strategy.id));
+    JsonRow { uncertainty: interval.map(super::uncertain::json), ..json_row(row) }
 }
 
 fn json_row(row: &Row) -> JsonRow<'_> {
@@ -309,6 +323,7 @@ fn json_row(row: &Row) -> JsonRow<'_> {
         effort: row.strategy.effort.name(),
         risk: row.strategy.risk.name(),
         settings: row.strategy.settings(),
+        uncertainty: None,
     }
 }
 
