@@ -89,10 +89,9 @@ fn reuse_changes_nothing() {
 fn errors(file: &str, keep: impl Fn(&observation::Observation) -> bool) -> validate::Errors {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/observations").join(file);
     let rows: Vec<_> = observation::read_file(&path).expect("reads").into_iter().filter(keep).collect();
-    let compared = validate::compare(&rows, &|id| Machine::load(id));
-    let all: Vec<&validate::Compared<'_>> = compared.iter().collect();
-    let errors = validate::errors(&all);
-    assert_eq!(errors.skipped, 0, "{:?}", compared.iter().find_map(|one| one.forecast_us.as_ref().err()));
+    let compared = validate::collectives(&rows, &|id| Machine::load(id));
+    let errors = validate::errors(&compared);
+    assert_eq!(errors.skipped, 0, "{:?}", compared.iter().find_map(|one| one.forecast.as_ref().err()));
     errors
 }
 

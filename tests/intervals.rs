@@ -78,9 +78,8 @@ fn made() -> Vec<Group> {
     let mut values: BTreeMap<Name, Vec<(f64, f64)>> = BTreeMap::new();
     for (file, _) in FILES {
         let rows: Vec<Observation> = collectives(file).into_iter().filter(|row| !is_held_out(&question(row))).collect();
-        for one in validate::compare(&rows, &|id| Machine::load(id)) {
-            let Ok(us) = one.forecast_us else { continue };
-            let row = one.row;
+        for (row, one) in rows.iter().zip(validate::collectives(&rows, &|id| Machine::load(id))) {
+            let Ok(us) = one.forecast else { continue };
             let name = ("collective".to_owned(), row.machine.clone(), row.ranks, row.implementation.name().to_owned(), row.variant());
             values.entry(name).or_default().push((libm::log(row.latency_us / us), 1.0));
         }
@@ -149,9 +148,8 @@ fn communication(counts: &mut Counts) {
     for (file, fitted) in FILES {
         let rows: Vec<Observation> = collectives(file).into_iter().filter(|row| is_held_out(&question(row))).collect();
         let rows: Vec<Observation> = rows.into_iter().step_by(if fitted { 1 } else { 3 }).collect();
-        for one in validate::compare(&rows, &|id| Machine::load(id)) {
-            let Ok(us) = one.forecast_us else { continue };
-            let row = one.row;
+        for (row, one) in rows.iter().zip(validate::collectives(&rows, &|id| Machine::load(id))) {
+            let Ok(us) = one.forecast else { continue };
             let machine = Machine::load(&row.machine).expect("built in");
             let lowering = observe::lower(&machine, row).expect("lowered before");
             let case = Case::new(machine, model.clone(), Workload::verify(3, 128), Partition::tensor(row.ranks), LaunchMode::Graph);

@@ -1,14 +1,13 @@
-//! Prices a schedule's steps and connections on a machine.
+//! Prices a schedule's steps and connections on a machine; [`steps`] the steps.
+
+mod steps;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use crate::collective::Block;
-use crate::collective::Buffer;
 use crate::collective::Engine;
 use crate::collective::Protocol;
 use crate::collective::Schedule;
-use crate::collective::Step;
 use crate::cost::protocol;
 use crate::cost::protocol::Trip;
 use crate::error::Fault;
@@ -58,8 +57,12 @@ pub fn price(machine: &Machine, roads: &mut Roads, lowering: &Lowering) -> Resul
     for block in &lowering.schedule.blocks {
         *threads.entry((block.rank, block.channel)).or_default() += u64::from(block.threads);
     }
+    let mut blocks = vec![0; devices];
+    for (rank, _) in threads.keys() {
+        blocks[rank / machine.ranks_per_gpu.max(1) as usize] += 1;
+    }
     let sockets = (0..devices).map(|device| roads.routes.socket_of(device).unwrap_or(0)).collect();
-    let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None, threads, sockets, known: RefCell::default() };
+    let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None, threads, blocks, sockets, known: RefCell::default() };
     let timed = Timed::new(&lowering.schedule, &mut pricer, 1);
     match pricer.fault {
         Some(fault) => Err(fault),
@@ -75,6 +78,8 @@ struct Pricer<'a> {
     fault: Option<Box<Fault>>,
     /// Threads that move data, by rank and channel.
     threads: BTreeMap<(usize, u32), u64>,
+    /// Blocks on each device.
+    blocks: Vec<u64>,
     /// The socket of each device.
     sockets: Vec<usize>,
     /// Latencies that were asked for: a route is found once.
@@ -123,6 +128,11 @@ impl<'a> Pricer<'a> {
         self.latency(Way::Read, self.device(rank), Endpoint::Host(self.socket(owner)))
     }
 
+    /// Packed loads that a thread of NCCL's Simple has in flight: its loop's unrolling (device.h:535-538).
+    fn unroll(&self, rank: usize) -> f64 {
+        if self.kinds[self.device(rank)].compute_capability.0 >= 12 { 6.0 } else { 8.0 }
+    }
+
     fn socket(&self, rank: usize) -> usize {
         self.sockets[self.device(rank)]
     }
@@ -156,97 +166,6 @@ impl<'a> Pricer<'a> {
             }
         }
     }
-
-    /// LL and LL128 steps: trips, between an entry and an exit.
-    fn line_step(&self, schedule: &Schedule, block: usize, index: usize, protocol_used: Protocol) -> StepCost {
-        let block = &schedule.blocks[block];
-        let step = &block.steps[index];
-        let constants = self.constants(block.rank);
-        let threads = u64::from(block.threads);
-        let peers = u64::from(step.receive.len.max(step.send.len).max(1));
-        // Who takes a sentinel's place puts the mark for "empty" back.
-        let clears = u64::from(protocol_used == Protocol::Sentinel && step.receive.len > 0);
-        let trip = Trip { threads, beside: self.threads_beside(block), operations: operations(step) + clears };
-        let ((work, last), entry, exit) = if protocol_used == Protocol::Ll128 {
-            (trip.ll128(constants, step.bytes), constants.ll128_entry_ns.value, constants.ll128_exit_ns.value)
-        } else {
-            let costs = trip.ll(constants, as_lines(step.bytes, protocol_used));
-            // Only NCCL's kernels have primitives to enter and to leave.
-            let bare = self.lowering.kernel != Kernel::Nccl;
-            let (entry, exit) = if bare { (0.0, 0.0) } else { (constants.ll_entry_ns.value, constants.ll_exit_ns.value) };
-            (costs, entry, exit)
-        };
-        let trips = as_lines(step.bytes, protocol_used).div_ceil(threads * 8).max(1);
-        // Lines in host memory are read over PCIe, a round trip for each trip.
-        let polled = schedule.receives(step).iter().any(|&c| self.staged(schedule, c as usize));
-        let far = if polled { self.host_read(block.rank).times(trips - 1) } else { Time::ZERO };
-        let work = protocol::for_peers(constants, work, peers) + far;
-        let last = protocol::for_peers(constants, last, peers);
-        let first = if step.send.len > 0 { last.min(work) } else { Time::ZERO };
-        StepCost { entry: Time::from_ns(entry).0, first: first.0, work: work.0, tail: last.0, exit: Time::from_ns(exit).0, fence: 0 }
-    }
-
-    /// Threads of the block's other roles.
-    fn threads_beside(&self, block: &Block) -> u64 {
-        self.threads.get(&(block.rank, block.channel)).copied().unwrap_or(0).saturating_sub(u64::from(block.threads))
-    }
-
-    /// Plain data of a custom kernel, packs of 16 B: after a barrier of the
-    /// block the threads store or load them; stores are fenced and flagged.
-    fn packs_step(&self, schedule: &Schedule, block: usize, index: usize, protocol_used: Protocol) -> StepCost {
-        let block = &schedule.blocks[block];
-        let step = &block.steps[index];
-        let constants = self.constants(block.rank);
-        let own = |list: &[u32]| list.iter().any(|&c| schedule.connections[c as usize].source == schedule.connections[c as usize].target);
-        if own(schedule.receives(step)) {
-            // What the block itself has written: nothing to look for.
-            return StepCost::default();
-        }
-        // Eight bits: the group's largest value, then the conversion.
-        let converts = if protocol_used == Protocol::Fp8 { 2 } else { 0 };
-        let trip = Trip { threads: u64::from(block.threads), beside: 0, operations: operations(step) + converts };
-        let peers = u64::from(step.receive.len.max(step.send.len).max(1));
-        let work = protocol::for_peers(constants, trip.ll(constants, as_lines(step.bytes, protocol_used)).0, peers);
-        let half = Time::from_ns(constants.barrier_ns.value / 2.0);
-        let entry = if step.receive.len > 0 { half } else { Time::ZERO };
-        let tells = step.send.len > 0 && step.bytes > 0 && !own(schedule.sends(step));
-        let fence = if tells { Time::from_ns(constants.fence_ns.value) + half } else { Time::ZERO };
-        StepCost { entry: entry.0, first: work.0, work: work.0, tail: work.0, exit: 0, fence: fence.0 }
-    }
-
-    /// A copy engine's copy, or the kernel that adds what one has brought.
-    fn copy_engine_step(&self, rank: usize, step: &Step) -> StepCost {
-        let kind = self.kinds[self.device(rank)];
-        if step.send.len > 0 {
-            return StepCost { entry: Time::from_ns(kind.protocol.copy_engine_ns.value).0, ..StepCost::default() };
-        }
-        if !step.own {
-            return StepCost::default();
-        }
-        // As wide as the GPU: two loads and a store at the rate of its L2.
-        let add = Rate::from_gbps(kind.chip.l2_gbps.value).time_for(Bytes(3 * step.bytes));
-        let begin = Time::from_ns(kind.launch.graph_gap_ns.value + kind.protocol.custom_kernel_ns.value);
-        let end = Time::from_ns(kind.protocol.kernel_end_ns.value);
-        StepCost { work: (begin + add + end).0, tail: (begin + add + end).0, ..StepCost::default() }
-    }
-
-    /// A step without messages: own bytes from one buffer to the other.
-    fn local_step(&self, block: &Block, step: &Step) -> StepCost {
-        let trip = Trip { threads: u64::from(block.threads), beside: 0, operations: operations(step) };
-        let work = trip.ll(self.constants(block.rank), as_lines(step.bytes, Protocol::Simple)).0;
-        StepCost { work: work.0, ..StepCost::default() }
-    }
-
-    fn simple_step(&self, schedule: &Schedule, block: usize, index: usize) -> StepCost {
-        let block = &schedule.blocks[block];
-        let step = &block.steps[index];
-        let constants = self.constants(block.rank);
-        let (entry, copy, exit) = protocol::simple_slice(constants, u64::from(block.threads), step.bytes);
-        let fence = if step.bytes > 0 && step.send.len > 0 { Time::from_ns(constants.fence_ns.value) } else { Time::ZERO };
-        // The barrier that follows the wait comes after the arrival: it is work.
-        let work = entry + copy;
-        StepCost { entry: 0, first: work.0, work: work.0, tail: work.0, exit: exit.0, fence: fence.0 }
-    }
 }
 
 impl Pricing for Pricer<'_> {
@@ -269,7 +188,7 @@ impl Pricing for Pricer<'_> {
             // Read; the others were dealt with above.
             Some(_) => {
                 let trips = step.bytes.div_ceil(u64::from(schedule.blocks[block].threads) * PACK_BYTES).max(1);
-                let load = Trip { threads: 32, beside: 0, operations: 3 }.ll(constants, 8).0;
+                let load = Trip { threads: 32, operations: 3, ..Trip::default() }.ll(constants, 8).0;
                 let add = protocol::for_peers(constants, load, u64::from(step.receive.len));
                 StepCost { tail: add.0, work: add.times(trips).0, ..StepCost::default() }
             }
@@ -307,9 +226,10 @@ impl Pricing for Pricer<'_> {
             timed.latency = self.latency(Way::Write, source, Endpoint::Host(socket)).0;
             timed.poll = self.host_poll(c.target).0;
             timed.credit = timed.latency;
-            // Polls of lines are their own fetch. Data are read with one packed load of each thread in flight.
+            // Polls of lines are their own fetch. Data are read with as many packed loads of each thread in flight as the loop is unrolled.
             let threads = schedule.blocks.iter().find(|b| b.rank == c.target).map_or(512, |b| u64::from(b.threads));
-            let in_flight = (threads * PACK_BYTES) as f64 * constants.reads_in_flight.value;
+            let loads = if self.lowering.kernel == Kernel::Nccl { self.unroll(c.target) } else { constants.reads_in_flight.value };
+            let in_flight = (threads * PACK_BYTES) as f64 * loads;
             let rate = if timed.cuts_through { u64::MAX } else { (in_flight * 1e12 / (read.0.max(1) as f64)) as u64 };
             let times = if timed.cuts_through { POLLS_PER_LINE } else { 1 };
             timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate, latency: 0, times });
@@ -349,7 +269,10 @@ impl Pricing for Pricer<'_> {
         }
         let constants = self.constants(rank);
         let threads = schedule.blocks.iter().filter(|b| b.rank == rank).map(|b| b.block_threads).max().unwrap_or(0);
-        let late = if self.machine.ranks_per_gpu > 1 && rank >= 2 { constants.branch_skew_ns.value } else { 0.0 };
+        let late = match rank % self.machine.ranks_per_gpu.max(1) as usize {
+            0 | 1 => 0.0,
+            branch => constants.branch_skew_ns.value + constants.branch_step_ns.value * (branch - 2) as f64,
+        };
         let ll = schedule.connections.iter().all(|c| c.protocol == Protocol::Ll);
         let start = match self.lowering.kernel {
             Kernel::Nccl => protocol::nccl_start(constants, ll, threads),
@@ -365,36 +288,5 @@ impl Pricing for Pricer<'_> {
         let kind = self.kinds[0];
         let fused = Rate::from_gbps(kind.chip.memory_gbps.value).time_for(Bytes(schedule.epilogue_bytes));
         (Time::from_ns(kind.protocol.kernel_end_ns.value) + fused).0
-    }
-}
-
-impl Pricer<'_> {
-    /// Whether the barrier's arrival must follow stores that peers will read.
-    fn publishes(&self, schedule: &Schedule, block: usize, index: usize) -> bool {
-        let (before, after) = schedule.blocks[block].steps.split_at(index);
-        let is_arrival = |step: &Step| step.bytes == 0 && step.send.len > 0;
-        let since = before.iter().rposition(is_arrival).map_or(0, |at| at + 1);
-        let stored = |buffer: Buffer| before[since..].iter().any(|step| step.store && step.bytes > 0 && step.target == buffer);
-        let read = |step: &Step| {
-            let pulls = schedule.receives(step).iter().any(|&c| schedule.connections[c as usize].protocol == Protocol::Read);
-            pulls && stored(step.source)
-        };
-        // Data pushed without flags of their own must be there before the barrier's.
-        let bulk = |c: &u32| !schedule.connections[*c as usize].protocol.cuts_through();
-        let pushed = before[since..].iter().any(|step| step.bytes > 0 && schedule.sends(step).iter().any(bulk));
-        pushed || after.iter().any(read)
-    }
-}
-
-/// Memory operations of a thread on one trip.
-fn operations(step: &Step) -> u64 {
-    u64::from(step.own) + u64::from(step.store) + u64::from(step.receive.len > 0) + u64::from(step.send.len > 0)
-}
-
-/// Bytes of LL that take a block as many memory operations.
-fn as_lines(bytes: u64, used: Protocol) -> u64 {
-    match used {
-        Protocol::Ll | Protocol::Ll128 => bytes,
-        other => (bytes * 8).div_ceil(other.thread_bytes()),
     }
 }

@@ -22,6 +22,7 @@ pub mod diagnose;
 pub mod doctor;
 pub mod experiment;
 pub mod explain;
+pub mod fit;
 pub mod launch;
 pub mod compare;
 pub mod export;
@@ -82,6 +83,7 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Fit(fit::Arguments),
     Diagnose(diagnose::Arguments),
     Experiment(experiment::Arguments),
     Doctor(doctor::Arguments),
@@ -124,6 +126,7 @@ impl Command {
             Command::Models(arguments) => arguments.output.clone(),
             Command::Strategies(arguments) => arguments.output.clone(),
             Command::Explain(arguments) => arguments.output.clone(),
+            Command::Fit(arguments) => arguments.output.clone(),
         }
     }
 
@@ -153,6 +156,7 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Fit(arguments) => fit::run(arguments, session),
             Command::Diagnose(arguments) => diagnose::run(arguments, session),
             Command::Experiment(arguments) => experiment::run(arguments, session),
             Command::Doctor(arguments) => doctor::run(arguments, session),

@@ -2,6 +2,9 @@
 
 use crate::case::chain;
 use crate::case::chain::ChainLaunch;
+use crate::collective;
+use crate::collective::one_shot;
+use crate::collective::one_shot::Grid;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Machine;
@@ -20,14 +23,26 @@ use crate::trace::observation::Observation;
 use crate::trace::observation::Protocol;
 use crate::trace::observation::Timing;
 
+/// Blocks and threads of a push whose row does not state them.
+const PUSH_BLOCKS: u32 = 32;
+const PUSH_THREADS: u32 = 512;
+
 /// Operations of a chain; per operation is what observations state.
 pub const CHAIN: u32 = 50;
 
-/// The simulated latency in microseconds per operation, and the outcome.
+/// An observation ready to be simulated: NCCL's choice is made, the schedule is
+/// there. It rests on the machine's graph and versions, not on its constants.
+pub struct Prepared {
+    lowering: Lowering,
+    launch: ChainLaunch,
+    count: u32,
+}
+
+/// Chooses algorithm, protocol, channels and schedule for an observation.
 ///
 /// # Errors
 /// An observation that cannot be simulated, with the reason.
-pub fn simulate(machine: &Machine, row: &Observation) -> Result<(f64, Outcome)> {
+pub fn prepare(machine: &Machine, row: &Observation) -> Result<Prepared> {
     let lowering = lower(machine, row)?;
     let (launch, count) = match row.timing {
         Timing::GraphChain => (ChainLaunch::Graph, CHAIN),
@@ -37,8 +52,31 @@ pub fn simulate(machine: &Machine, row: &Observation) -> Result<(f64, Outcome)> 
         Timing::FrameworkLoop => (ChainLaunch::Framework, CHAIN),
         Timing::Other(ref name) => return Err(unsupported(format!("timing {name}"))),
     };
-    let outcome = chain::run(machine, &lowering, launch, count, Options::default())?;
-    Ok((outcome.critical().time as f64 / f64::from(count) / 1e6, outcome))
+    Ok(Prepared { lowering, launch, count })
+}
+
+impl Prepared {
+    /// The simulated latency in microseconds per operation, and the outcome of the chain.
+    ///
+    /// # Errors
+    /// What pricing and simulating can meet.
+    pub fn simulate(&self, machine: &Machine) -> Result<(f64, Outcome)> {
+        let outcome = chain::run(machine, &self.lowering, self.launch, self.count, Options::default())?;
+        Ok((outcome.critical().time as f64 / f64::from(self.count) / 1e6, outcome))
+    }
+
+    /// Operations of the chain that is simulated.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+/// The simulated latency in microseconds per operation, and the outcome.
+///
+/// # Errors
+/// An observation that cannot be simulated, with the reason.
+pub fn simulate(machine: &Machine, row: &Observation) -> Result<(f64, Outcome)> {
+    prepare(machine, row)?.simulate(machine)
 }
 
 fn unsupported(what: String) -> Box<Fault> {
@@ -63,9 +101,22 @@ pub fn lower(machine: &Machine, row: &Observation) -> Result<Lowering> {
     if row.implementation == Implementation::Nccl {
         return lower_nccl(&mut context, row, logical);
     }
+    if let (Implementation::OneShotPush, Logical::AllReduce, Some(wire)) = (&row.implementation, logical, push_protocol(row)) {
+        let grid = Grid { blocks: row.channels.map_or(PUSH_BLOCKS, |channels| channels.max), threads: row.threads.unwrap_or(PUSH_THREADS) };
+        return Ok(Lowering::custom(one_shot::push(row.ranks as usize, row.bytes, grid, wire)));
+    }
     // Gates are not asked: what was measured did run.
     let strategy = strategy_of(&row.implementation)?.ok_or_else(|| unsupported(format!("implementation {}", row.implementation)))?;
     (strategy.lower)(&context, strategy, logical, row.bytes)
+}
+
+/// How a push travels when the row says so: as lines, or as plain data, a fence and flags.
+fn push_protocol(row: &Observation) -> Option<collective::Protocol> {
+    match row.protocol {
+        Protocol::Ll => Some(collective::Protocol::Ll),
+        Protocol::Simple => Some(collective::Protocol::Simple),
+        _ => None,
+    }
 }
 
 /// NCCL under what the row fixes; the rest is its own choice.
@@ -73,6 +124,10 @@ fn lower_nccl(context: &mut Context<'_>, row: &Observation, logical: Logical) ->
     // Several ranks on one GPU want the variable that allows it.
     if context.machine.ranks_per_gpu > 1 {
         context.environment.insert("NCCL_MULTI_RANK_GPU_ENABLE".to_owned(), "1".to_owned());
+    }
+    // After the version: variables that were set, NAME=VALUE.
+    for (name, value) in row.version.split_whitespace().skip(1).filter_map(|word| word.split_once('=')) {
+        context.environment.insert(name.to_owned(), value.to_owned());
     }
     if let (Some(version), false) = (row.version.split_whitespace().next(), row.timing == Timing::FrameworkLoop) {
         context.nccl = Some(version.parse()?);

@@ -1,32 +1,58 @@
-//! Forecasts against observations, by group.
+//! Forecasts against measurements, by group.
 
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
+use crate::cost::accuracy;
+use crate::cost::observations;
 use crate::error::Result;
+use crate::machine::GpuKind;
 use crate::machine::Machine;
+use crate::simulate::stamp::PARTS;
+use crate::trace::flows::FlowObservation;
+use crate::trace::flows::Flows;
 use crate::trace::observation::Observation;
 
+use super::flows;
 use super::observe;
 
-/// One observation and its forecast.
-pub struct Compared<'a> {
-    /// What was measured.
-    pub row: &'a Observation,
-    /// The forecast in microseconds, or why there is none.
-    pub forecast_us: std::result::Result<f64, String>,
+/// One measurement and its forecast.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The group it belongs to.
+    pub key: Key,
+    /// What was measured, in words.
+    pub label: String,
+    /// Bytes of a collective; 0 where it means nothing.
+    pub bytes: u64,
+    /// The measurement.
+    pub measured: f64,
+    /// The forecast in the same unit, or why there is none.
+    pub forecast: std::result::Result<f64, String>,
+    /// `us` or `GB/s`.
+    pub unit: &'static str,
+    /// On what the forecast's critical path spends an operation, in picoseconds.
+    pub parts: Option<[u64; PARTS]>,
 }
 
-impl Compared<'_> {
+impl Compared {
     /// |forecast / measured − 1| in percent.
     pub fn error_pct(&self) -> Option<f64> {
-        let forecast = *self.forecast_us.as_ref().ok()?;
-        Some((forecast / self.row.latency_us - 1.0).abs() * 100.0)
+        Some(self.signed_pct()?.abs())
+    }
+
+    /// forecast / measured − 1 in percent.
+    pub fn signed_pct(&self) -> Option<f64> {
+        let forecast = *self.forecast.as_ref().ok()?;
+        Some((forecast / self.measured - 1.0) * 100.0)
     }
 }
 
-/// What rows are grouped by.
+/// What rows are grouped by: machine, ranks, implementation, algorithm, protocol, timing.
+///
+/// Flows have `flows`, their access and how many there are; kernels `kernel`, their
+/// family and whether their shape was held out from fitting.
 pub type Key = (String, u32, String, String, String, String);
 
 /// Errors of one group.
@@ -38,6 +64,8 @@ pub struct Errors {
     pub skipped: usize,
     /// Median of the errors, percent; NaN without rows.
     pub median_pct: f64,
+    /// 90th percentile: half of a 90 % interval around a forecast.
+    pub p90_pct: f64,
     /// 95th percentile.
     pub p95_pct: f64,
     /// Largest.
@@ -46,45 +74,138 @@ pub struct Errors {
     pub kendall_tau: f64,
 }
 
-/// Simulates every observation; machines are looked up by `find`.
-pub fn compare<'a>(rows: &'a [Observation], find: &(dyn Fn(&str) -> Result<Machine> + Sync)) -> Vec<Compared<'a>> {
-    let mut machines: BTreeMap<&str, std::result::Result<Machine, String>> = BTreeMap::new();
-    for row in rows {
-        machines.entry(&row.machine).or_insert_with(|| find(&row.machine).map_err(|fault| fault.message.clone()));
+/// Machines by id, each found once.
+fn machines<'a>(ids: impl Iterator<Item = &'a str>, find: &Find<'_>) -> BTreeMap<&'a str, std::result::Result<Machine, String>> {
+    let mut machines = BTreeMap::new();
+    for id in ids {
+        machines.entry(id).or_insert_with(|| find(id).map_err(|fault| fault.message.clone()));
     }
+    machines
+}
+
+/// Finds a machine by id.
+pub type Find<'a> = dyn Fn(&str) -> Result<Machine> + Sync + 'a;
+
+/// Simulates every observation; machines are looked up by `find`.
+pub fn collectives(rows: &[Observation], find: &Find<'_>) -> Vec<Compared> {
+    let machines = machines(rows.iter().map(|row| row.machine.as_str()), find);
     (rows.par_iter())
-        .map(|row| {
-            let forecast_us = match &machines[row.machine.as_str()] {
-                Ok(machine) => observe::simulate(machine, row).map(|(us, _)| us).map_err(|fault| fault.message.clone()),
-                Err(message) => Err(message.clone()),
-            };
-            Compared { row, forecast_us }
+        .map(|row| match &machines[row.machine.as_str()] {
+            Ok(machine) => collective(machine, row),
+            Err(message) => compared(row, Err(message.clone()), None),
         })
         .collect()
 }
 
-/// Errors by (machine, ranks, implementation, algorithm, protocol, timing).
-pub fn groups<'a>(compared: &'a [Compared<'a>]) -> BTreeMap<Key, Errors> {
-    let mut members: BTreeMap<Key, Vec<&Compared<'_>>> = BTreeMap::new();
-    for one in compared {
-        let row = one.row;
-        let names = [row.implementation.name(), row.algorithm.name(), row.protocol.name(), row.timing.name()].map(str::to_owned);
-        let [implementation, algorithm, protocol, timing] = names;
-        members.entry((row.machine.clone(), row.ranks, implementation, algorithm, protocol, timing)).or_default().push(one);
+/// Errors of rows on one machine, whatever machine they name.
+pub fn on_machine(machine: &Machine, rows: &[&Observation]) -> Errors {
+    errors(&rows.par_iter().map(|row| collective(machine, row)).collect::<Vec<_>>())
+}
+
+fn collective(machine: &Machine, row: &Observation) -> Compared {
+    let simulated = observe::prepare(machine, row).and_then(|prepared| Ok((prepared.simulate(machine)?, prepared.count())));
+    match simulated {
+        Ok(((us, outcome), count)) => {
+            let parts = outcome.critical().parts.map(|part| part / u64::from(count.max(1)));
+            compared(row, Ok(us), Some(parts))
+        }
+        Err(fault) => compared(row, Err(fault.message.clone()), None),
     }
-    members.into_iter().map(|(key, members)| (key, errors(&members))).collect()
+}
+
+fn compared(row: &Observation, forecast: std::result::Result<f64, String>, parts: Option<[u64; PARTS]>) -> Compared {
+    let [implementation, algorithm, protocol, timing] =
+        [row.implementation.name(), row.algorithm.name(), row.protocol.name(), row.timing.name()].map(str::to_owned);
+    let channels = row.channels.map_or(String::new(), |channels| format!(" {}ch", channels.max));
+    let threads = row.threads.map_or(String::new(), |threads| format!(" {threads}thr"));
+    Compared {
+        label: format!("{} {} {implementation} {algorithm} {protocol}{channels}{threads}", row.machine, row.ranks),
+        key: (row.machine.clone(), row.ranks, implementation, algorithm, protocol, timing),
+        bytes: row.bytes,
+        measured: row.latency_us,
+        forecast,
+        unit: "us",
+        parts,
+    }
+}
+
+/// Rates of flows; machines are looked up by `find`.
+pub fn transfers(rows: &[FlowObservation], find: &Find<'_>) -> Vec<Compared> {
+    let machines = machines(rows.iter().map(|row| row.machine.as_str()), find);
+    (rows.iter())
+        .map(|row| {
+            let (gpus, forecast) = match &machines[row.machine.as_str()] {
+                Ok(machine) => (machine.gpus.len() as u32, flows::forecast(machine, row).map_err(|fault| fault.message.clone())),
+                Err(message) => (0, Err(message.clone())),
+            };
+            let (count, pairs) = match &row.flows {
+                Flows::All => ("all pairs", "all".to_owned()),
+                Flows::Pairs(pairs) if pairs.len() == 1 => ("one", row.flows.to_string()),
+                Flows::Pairs(_) => ("several", row.flows.to_string()),
+            };
+            let access = row.access.name();
+            Compared {
+                label: format!("{} {access} {pairs} ({})", row.machine, row.source),
+                key: (row.machine.clone(), gpus, "flows".to_owned(), access.to_owned(), count.to_owned(), String::new()),
+                bytes: 0,
+                measured: row.total_gbps,
+                forecast,
+                unit: "GB/s",
+                parts: None,
+            }
+        })
+        .collect()
+}
+
+/// Durations of kernels on a kind of GPU called `name`.
+pub fn kernels(rows: &observations::Observations, name: &str, kind: &GpuKind) -> Vec<Compared> {
+    let key = |group: &str, set: &str| (name.to_owned(), 1, "kernel".to_owned(), group.to_owned(), set.to_owned(), String::new());
+    let found = rows.rows.iter().map(|row| Compared {
+        key: key(&row.group, if row.held_out { "held out" } else { "fitted" }),
+        label: format!("{name} {} line {}", row.group, row.line),
+        bytes: 0,
+        measured: row.latency_us,
+        forecast: Ok(accuracy::forecast(row, kind).us()),
+        unit: "us",
+        parts: None,
+    });
+    let skipped = rows.skipped.iter().map(|row| Compared {
+        key: key("other", ""),
+        label: format!("{name} line {}", row.line),
+        bytes: 0,
+        measured: f64::NAN,
+        forecast: Err(row.reason.clone()),
+        unit: "us",
+        parts: None,
+    });
+    found.chain(skipped).collect()
+}
+
+/// Errors by group.
+pub fn groups(compared: &[Compared]) -> BTreeMap<Key, Errors> {
+    let mut members: BTreeMap<Key, Vec<&Compared>> = BTreeMap::new();
+    for one in compared {
+        members.entry(one.key.clone()).or_default().push(one);
+    }
+    members.into_iter().map(|(key, members)| (key, errors(members))).collect()
 }
 
 /// Errors of some rows together.
-pub fn errors(compared: &[&Compared<'_>]) -> Errors {
-    let mut percents: Vec<f64> = compared.iter().filter_map(|one| one.error_pct()).collect();
+pub fn errors<'a>(compared: impl IntoIterator<Item = &'a Compared>) -> Errors {
+    let (mut all, mut percents, mut pairs) = (0, Vec::new(), Vec::new());
+    for one in compared {
+        all += 1;
+        if let (Some(percent), Ok(forecast)) = (one.error_pct(), &one.forecast) {
+            percents.push(percent);
+            pairs.push((*forecast, one.measured));
+        }
+    }
     percents.sort_by(f64::total_cmp);
-    let pairs: Vec<(f64, f64)> =
-        compared.iter().filter_map(|one| one.forecast_us.as_ref().ok().map(|forecast| (*forecast, one.row.latency_us))).collect();
     Errors {
         rows: percents.len(),
-        skipped: compared.len() - percents.len(),
+        skipped: all - percents.len(),
         median_pct: quantile(&percents, 0.5),
+        p90_pct: quantile(&percents, 0.9),
         p95_pct: quantile(&percents, 0.95),
         max_pct: percents.last().copied().unwrap_or(f64::NAN),
         kendall_tau: kendall_tau(&pairs),

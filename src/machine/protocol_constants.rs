@@ -11,11 +11,16 @@ constants! {
         custom_kernel_ns: "ns", 0.0..=20000.0, default 300.0 in 100.0..=1000.0, "assumed";
         /// From the last block's end to the kernel's end.
         kernel_end_ns: "ns", 0.0..=10000.0, default 500.0 in 200.0..=1500.0, "assumed";
+        /// More, for LL128 and Simple: NCCL compiles a kernel of its own for LL alone; the others are called
+        /// through a table of functions from it, and their code is not yet in the caches.
+        indirect_kernel_ns: "ns", 0.0..=10000.0, default 500.0 in 0.0..=3000.0, "assumed";
         /// More, for LL128 and Simple, when a block has over 512 threads: seen as a step where NCCL goes
         /// from 320 to 640 (LL128) or from 288 to 544 threads (Simple); not seen with LL. The cause is not known.
         wide_block_ns: "ns", 0.0..=10000.0, default 0.0 in 0.0..=4000.0, "assumed";
         /// How much later the third and further branches of one graph start on a GPU that ranks share.
         branch_skew_ns: "ns", 0.0..=10000.0, default 0.0 in 0.0..=3000.0, "assumed: one rank a GPU";
+        /// How much later each branch after the third starts than the one before.
+        branch_step_ns: "ns", 0.0..=2000.0, default 0.0 in 0.0..=300.0, "assumed: one rank a GPU";
         /// From a line's arrival in local memory to the poll that sees it.
         poll_ns: "ns", 0.0..=5000.0, default 200.0 in 80.0..=500.0, "assumed: half an L2 round trip and a loop";
         /// From a 4-byte flag's arrival in local memory to the poll of one thread that sees it.
@@ -24,19 +29,23 @@ constants! {
         local_hop_ns: "ns", 0.0..=5000.0, default 200.0 in 80.0..=500.0, "assumed: an L2 write";
         /// A fence at system scope.
         fence_ns: "ns", 0.0..=10000.0, default 520.0 in 300.0..=2000.0, "one H200: fence_sys_ns 521.9";
-        /// Entering an LL primitive: barrier, credit, pointers.
+        /// Entering an LL primitive that sends: barrier, credit, pointers.
         ll_entry_ns: "ns", 0.0..=5000.0, default 150.0 in 30.0..=500.0, "assumed";
-        /// Leaving an LL primitive: barrier, counter.
+        /// Leaving an LL primitive that receives: barrier, counter.
         ll_exit_ns: "ns", 0.0..=5000.0, default 150.0 in 30.0..=500.0, "assumed";
         /// One LL trip of one warp: load, poll, add, store.
         ll_trip_ns: "ns", 5.0..=2000.0, default 136.0 in 80.0..=300.0, "assumed";
         /// How a trip grows with the warps of the block: their number to this power.
         ll_trip_exponent: "1", 0.0..=1.0, default 0.385 in 0.2..=0.6, "assumed";
+        /// What each further block of NCCL's on the same GPU adds to a trip: polls and stores queue in L2.
+        crowd_share: "1", 0.0..=0.05, default 0.0 in 0.0..=0.01, "assumed: few blocks a GPU";
+        /// What an LL trip waits longer when the buffers of a GPU's ranks exceed its L2.
+        l2_miss_ns: "ns", 0.0..=2000.0, default 0.0 in 0.0..=300.0, "assumed";
         /// What each further peer adds to a trip that stores to or polls several.
         peer_share: "1", 0.0..=1.0, default 0.25 in 0.05..=1.0, "assumed";
-        /// Entering an LL128 primitive.
+        /// Entering an LL128 primitive that sends.
         ll128_entry_ns: "ns", 0.0..=5000.0, default 300.0 in 30.0..=1000.0, "assumed";
-        /// Leaving an LL128 primitive.
+        /// Leaving an LL128 primitive that receives.
         ll128_exit_ns: "ns", 0.0..=5000.0, default 200.0 in 30.0..=1000.0, "assumed";
         /// One LL128 trip of one warp (1,920 B), vote and reload included.
         ll128_trip_ns: "ns", 5.0..=5000.0, default 300.0 in 80.0..=1000.0, "assumed";
@@ -48,7 +57,8 @@ constants! {
         simple_exit_ns: "ns", 0.0..=10000.0, default 400.0 in 100.0..=2000.0, "assumed";
         /// What each warp adds to a barrier of the block.
         barrier_warp_ns: "ns", 0.0..=500.0, default 10.0 in 0.0..=40.0, "assumed";
-        /// Data that one thread of a Simple block moves, per second.
+        /// Data that one thread of a Simple block moves per second with three memory operations (two loads, a store),
+        /// as many threads as a multiprocessor's port to L2 is shared by.
         simple_thread_gbps: "GBps", 0.001..=1.0, default 0.06 in 0.02..=0.2, "assumed";
         /// A barrier's arrival or wait in a custom kernel.
         barrier_ns: "ns", 0.0..=5000.0, default 300.0 in 50.0..=1000.0, "assumed";

@@ -22,29 +22,26 @@ use crate::render::table::Column;
 use crate::render::table::Table;
 use crate::report::Report;
 use crate::report::reproduce::Reproduce;
-
-/// Errors of all rows together.
-pub fn overall(compared: &[Compared<'_>]) -> Errors {
-    errors(&compared.iter().collect::<Vec<_>>())
-}
+use crate::simulate::Part;
 
 /// The report; whether it passed is the caller's to say.
-pub fn report(compared: &[Compared<'_>], worst_rows: usize, reproduce: Reproduce, drawings: bool) -> Report {
-    let overall = overall(compared);
+///
+/// `baselines`: what simple models make of the same rows.
+pub fn report(
+    compared: &[Compared],
+    baselines: &[(&'static str, Errors)],
+    worst_rows: usize,
+    reproduce: Reproduce,
+    drawings: bool,
+) -> Report {
+    let overall = errors(compared);
     let groups = groups(compared);
     let mut table = Table::new(columns());
     for (key, errors) in &groups {
         table.row(group_cells(key, errors));
     }
-    let total = format!(
-        "{} rows, {} skipped: median {} %, 95th percentile {} %, largest {} %.",
-        overall.rows,
-        overall.skipped,
-        Number::new(overall.median_pct, 1).digits(),
-        Number::new(overall.p95_pct, 1).digits(),
-        Number::new(overall.max_pct, 1).digits()
-    );
-    let mut blocks = vec![Block::Table(table.clone()), Block::Text(total)];
+    let mut blocks = vec![Block::Table(table.clone()), Block::Text(total("", &overall))];
+    blocks.extend(baselines.iter().map(|(name, errors)| Block::Text(total(&format!("{name}: "), errors))));
     blocks.extend(skipped(compared));
     let mut sections = Vec::new();
     if drawings {
@@ -58,24 +55,37 @@ pub fn report(compared: &[Compared<'_>], worst_rows: usize, reproduce: Reproduce
     let json = to_json(&JsonReport {
         groups: groups.iter().map(|(key, errors)| json_group(key, errors)).collect(),
         overall: json_errors(&overall),
+        baselines: baselines.iter().map(|(name, errors)| (*name, json_errors(errors))).collect(),
     });
     let title = "Forecast against measurement".to_owned();
     Report { title, sections, rows: table, exact: None, json: Some(json), reproduce, passed: true }
 }
 
-/// Rows with a forecast, by machine and ranks: (name, (measured, forecast, bytes)).
-fn by_machine(compared: &[Compared<'_>]) -> Vec<(String, Vec<(f64, f64, f64)>)> {
+fn total(name: &str, errors: &Errors) -> String {
+    let digits = |value: f64| Number::new(value, 1).digits();
+    format!(
+        "{name}{} rows, {} skipped: median {} %, 95th percentile {} %, largest {} %.",
+        errors.rows,
+        errors.skipped,
+        digits(errors.median_pct),
+        digits(errors.p95_pct),
+        digits(errors.max_pct)
+    )
+}
+
+/// Collectives with a forecast, by machine and ranks: (name, (measured, forecast, bytes)).
+fn by_machine(compared: &[Compared]) -> Vec<(String, Vec<(f64, f64, f64)>)> {
     let mut found: std::collections::BTreeMap<(&str, u32), Vec<(f64, f64, f64)>> = std::collections::BTreeMap::new();
-    for one in compared {
-        if let Ok(forecast) = &one.forecast_us {
-            found.entry((&one.row.machine, one.row.ranks)).or_default().push((one.row.latency_us, *forecast, one.row.bytes as f64));
+    for one in compared.iter().filter(|one| one.bytes > 0) {
+        if let Ok(forecast) = &one.forecast {
+            found.entry((&one.key.0, one.key.1)).or_default().push((one.measured, *forecast, one.bytes as f64));
         }
     }
     found.into_iter().map(|((machine, ranks), rows)| (format!("{machine}, {ranks} ranks"), rows)).collect()
 }
 
 /// Forecast over measurement, with the line on which they are equal.
-fn scatter(compared: &[Compared<'_>]) -> Block {
+fn scatter(compared: &[Compared]) -> Block {
     let groups = by_machine(compared);
     let named = groups.len();
     let marked = |points, name: String| Series { name, points, joined: false, marked: true };
@@ -90,7 +100,7 @@ fn scatter(compared: &[Compared<'_>]) -> Block {
 }
 
 /// Signed error over size.
-fn by_size(compared: &[Compared<'_>]) -> Block {
+fn by_size(compared: &[Compared]) -> Block {
     let groups = by_machine(compared);
     let series: Vec<Series> = (groups.into_iter())
         .map(|(name, rows)| {
@@ -137,37 +147,43 @@ fn group_cells(key: &Key, errors: &Errors) -> Vec<Cell> {
 }
 
 /// The reasons of skipped rows, each once with its count.
-fn skipped(compared: &[Compared<'_>]) -> Option<Block> {
+fn skipped(compared: &[Compared]) -> Option<Block> {
     let mut reasons: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
-    for reason in compared.iter().filter_map(|one| one.forecast_us.as_ref().err()) {
+    for reason in compared.iter().filter_map(|one| one.forecast.as_ref().err()) {
         *reasons.entry(reason).or_default() += 1;
     }
     let lines: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} skipped: {reason}")).collect();
     (!lines.is_empty()).then_some(Block::List(lines))
 }
 
-fn worst(compared: &[Compared<'_>], count: usize) -> Table {
-    let mut order: Vec<&Compared<'_>> = compared.iter().filter(|one| one.error_pct().is_some()).collect();
+/// The largest errors, each with what every part of the critical path takes.
+fn worst(compared: &[Compared], count: usize) -> Table {
+    let mut order: Vec<&Compared> = compared.iter().filter(|one| one.error_pct().is_some()).collect();
     order.sort_by(|a, b| b.error_pct().unwrap_or(0.0).total_cmp(&a.error_pct().unwrap_or(0.0)));
-    let mut table = Table::new(vec![
+    let mut columns = vec![
         Column::text("row", "row"),
         Column::number("bytes", "bytes"),
-        Column::number("measured_us", "measured, us"),
-        Column::number("forecast_us", "forecast, us"),
+        Column::number("measured", "measured"),
+        Column::number("forecast", "forecast"),
+        Column::text("unit", "unit"),
         Column::number("error_pct", "error, %"),
-    ]);
+    ];
+    columns.extend(Part::ALL.iter().map(|part| Column::number(part.name(), part.name())));
+    let mut table = Table::new(columns);
     for one in order.into_iter().take(count) {
-        let row = one.row;
-        let channels = row.channels.map_or(String::new(), |channels| format!(" {}ch", channels.max));
-        let name = format!("{} {} {} {} {}{channels}", row.machine, row.ranks, row.implementation, row.algorithm, row.protocol);
-        let forecast = one.forecast_us.as_ref().copied().unwrap_or(f64::NAN);
-        table.row(vec![
-            name.into(),
-            Number::integer(row.bytes).into(),
-            Number::new(row.latency_us, 2).into(),
-            Number::new(forecast, 2).into(),
-            Number::new((forecast / row.latency_us - 1.0) * 100.0, 1).into(),
-        ]);
+        let mut cells: Vec<Cell> = vec![
+            one.label.as_str().into(),
+            Number::integer(one.bytes).into(),
+            Number::new(one.measured, 2).into(),
+            Number::new(one.forecast.as_ref().copied().unwrap_or(f64::NAN), 2).into(),
+            one.unit.into(),
+            Number::new(one.signed_pct().unwrap_or(f64::NAN), 1).into(),
+        ];
+        cells.extend(Part::ALL.iter().map(|&part| match one.parts {
+            Some(parts) => Number::new(parts[part as usize] as f64 / 1e6, 2).into(),
+            None => Cell::from(""),
+        }));
+        table.row(cells);
     }
     table
 }
@@ -176,6 +192,8 @@ fn worst(compared: &[Compared<'_>], count: usize) -> Table {
 struct JsonReport {
     groups: Vec<JsonGroup>,
     overall: JsonErrors,
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    baselines: std::collections::BTreeMap<&'static str, JsonErrors>,
 }
 
 #[derive(Serialize)]

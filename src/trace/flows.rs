@@ -51,6 +51,9 @@ impl Access {
     }
 }
 
+/// The end of a flow that is host memory, of the other end's socket; `h` in files.
+pub const HOST: u32 = u32::MAX;
+
 /// Which pairs of GPUs transfer at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flows {
@@ -66,6 +69,18 @@ impl Flows {
         match self {
             Flows::All => (0..gpus).flat_map(|a| (0..gpus).filter(move |&b| a != b).map(move |b| (a, b))).collect(),
             Flows::Pairs(pairs) => pairs.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for Flows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Flows::All => f.write_str("all"),
+            Flows::Pairs(pairs) => {
+                let pairs: Vec<String> = pairs.iter().map(|(a, b)| format!("{}>{}", end_text(*a), end_text(*b))).collect();
+                f.write_str(&pairs.join(";"))
+            }
         }
     }
 }
@@ -116,10 +131,16 @@ fn flows(row: &Row<'_>) -> Result<Flows> {
     }
     let mut pairs = Vec::new();
     for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
-        let pair = part.split_once('>').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
+        let pair = part.split_once('>').and_then(|(a, b)| Some((end(a.trim())?, end(b.trim())?)));
         match pair {
             Some((a, b)) if a != b => pairs.push((a, b)),
-            _ => return Err(row.fault("flows", &format!("`{part}` is no flow"), "`0>4;1>6` (two different GPUs each) or `all`")),
+            _ => {
+                return Err(row.fault(
+                    "flows",
+                    &format!("`{part}` is no flow"),
+                    "`0>4;1>6` (two different GPUs each, or `h` for the host) or `all`",
+                ));
+            }
         }
     }
     if pairs.is_empty() {
@@ -128,14 +149,21 @@ fn flows(row: &Row<'_>) -> Result<Flows> {
     Ok(Flows::Pairs(pairs))
 }
 
+/// A GPU's number or `h`.
+fn end(text: &str) -> Option<u32> {
+    if text == "h" { Some(HOST) } else { text.parse().ok().filter(|gpu| *gpu < HOST) }
+}
+
+/// An end as files have it.
+fn end_text(end: u32) -> String {
+    if end == HOST { "h".to_owned() } else { end.to_string() }
+}
+
 /// The CSV of `flows`.
 pub fn write_csv(flows: &[FlowObservation]) -> String {
     let mut out = format!("{COLUMNS}\n");
     for flow in flows {
-        let pairs = match &flow.flows {
-            Flows::All => "all".to_owned(),
-            Flows::Pairs(pairs) => pairs.iter().map(|(a, b)| format!("{a}>{b}")).collect::<Vec<_>>().join(";"),
-        };
+        let pairs = flow.flows.to_string();
         push_field(&mut out, &flow.machine);
         out.push_str(&format!(",{},{pairs},{},", flow.access.name(), trimmed(flow.total_gbps, 6)));
         push_field(&mut out, &flow.source);
@@ -148,19 +176,21 @@ pub fn write_csv(flows: &[FlowObservation]) -> String {
 mod tests {
     use super::*;
 
-    const SAMPLE: &str = "machine,access,flows,total_GBps,source\nm,write,0>4;1>6,2.7,\"two, same switch\"\nm,read,all,51.3,\n";
+    const SAMPLE: &str =
+        "machine,access,flows,total_GBps,source\nm,write,0>4;1>6,2.7,\"two, same switch\"\nm,read,all,51.3,\nm,copy,h>0;0>h,100,\n";
 
     #[test]
     fn flows_come_back() {
         let rows = read_bytes("f.csv", SAMPLE.as_bytes()).expect("reads");
         assert_eq!(rows[0].flows, Flows::Pairs(vec![(0, 4), (1, 6)]));
         assert_eq!((rows[1].access, rows[1].flows.pairs(3).len()), (Access::Read, 6));
+        assert_eq!(rows[2].flows, Flows::Pairs(vec![(HOST, 0), (0, HOST)]));
         assert_eq!(read_bytes("g.csv", write_csv(&rows).as_bytes()).expect("reads"), rows);
     }
 
     #[test]
     fn wrong_flows_are_refused() {
-        for flows in ["", "0>0", "0-4", "0>x", "0>4;5", "-1>2", "99999999999>1"] {
+        for flows in ["", "0>0", "h>h", "4294967295>0", "0-4", "0>x", "0>4;5", "-1>2", "99999999999>1"] {
             let text = format!("flows,total_GBps\n\"{flows}\",1\n");
             assert_eq!(read_bytes("f.csv", text.as_bytes()).expect_err(flows).code, "flows");
         }
