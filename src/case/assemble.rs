@@ -250,6 +250,14 @@ fn is_norm(name: &str) -> bool {
     matches!(name, "input_norm" | "post_attention_norm" | "final_norm")
 }
 
+/// Kind of an operation for breakdowns.
+pub fn kind_of(action: &Action) -> &'static str {
+    match action {
+        Action::Collective(collective) => collective_kind(collective),
+        Action::Compute(op) => compute_kind(op),
+    }
+}
+
 fn collective_kind(collective: &Collective) -> &'static str {
     if collective.role.is_layer_allreduce() { "all-reduce" } else { "other communication" }
 }

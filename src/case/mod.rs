@@ -15,6 +15,7 @@ pub mod roads;
 
 pub use answer::Answer;
 pub use answer::answer;
+pub use assemble::kind_of;
 pub use question::LaunchMode;
 pub use question::Policy;
 pub use question::Question;

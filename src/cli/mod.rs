@@ -21,6 +21,8 @@ pub mod output;
 pub mod plan;
 pub mod question;
 pub mod rank;
+#[cfg(feature = "gpu")]
+mod run;
 pub mod session;
 pub mod simulate;
 pub mod validate;
@@ -64,6 +66,8 @@ struct Cli {
 enum Command {
     Rank(rank::Arguments),
     Simulate(simulate::Arguments),
+    #[cfg(feature = "gpu")]
+    Run(Box<run::Arguments>),
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
@@ -78,6 +82,8 @@ impl Command {
         match self {
             Command::Rank(arguments) => &arguments.output,
             Command::Simulate(arguments) => &arguments.output,
+            #[cfg(feature = "gpu")]
+            Command::Run(arguments) => &arguments.output,
             Command::Plan(arguments) => arguments.output(),
             Command::Allreduce(arguments) => &arguments.output,
             Command::Validate(arguments) => &arguments.output,
@@ -92,6 +98,8 @@ impl Command {
         match self {
             Command::Rank(arguments) => rank::run(arguments, session),
             Command::Simulate(arguments) => simulate::run(arguments, session),
+            #[cfg(feature = "gpu")]
+            Command::Run(arguments) => run::run(arguments, session),
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
@@ -106,6 +114,10 @@ impl Command {
 /// The whole program, from the arguments (its own path first) to the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.collect();
+    #[cfg(feature = "gpu")]
+    if typed.get(1).is_some_and(|first| first == crate::gpu::WORKER_COMMAND) {
+        return ExitCode::from(u8::try_from(crate::gpu::worker_main()).unwrap_or(2));
+    }
     std::panic::set_hook(Box::new(|panic| eprintln!("{}", session::bug_line(&panic.to_string()))));
     let cli = match Cli::try_parse_from(&typed) {
         Ok(cli) => cli,

@@ -16,6 +16,9 @@ use crate::gpu::observation::Check;
 use crate::gpu::observation::Flow;
 use crate::gpu::observation::Micro;
 use crate::gpu::observation::Observation;
+use crate::gpu::run;
+use crate::gpu::run::Measured;
+use crate::gpu::run::PassOptions;
 use crate::gpu::skew;
 
 /// One piece of work for one worker.
@@ -41,6 +44,8 @@ pub enum Request {
     Ours(OursOptions),
     /// NCCL's, with the worker's environment, and ours beside it if asked.
     Nccl(NcclOptions),
+    /// A pass of a model.
+    Pass(Box<PassOptions>),
     /// A rank that stops: must come back as `gpu-stuck`.
     Stop {
         /// Ranks of the group.
@@ -65,6 +70,8 @@ pub enum Answer {
     Observation(Observation),
     /// What NCCL chose.
     Choice(Choice),
+    /// A measured pass.
+    Pass(Box<Measured>),
     /// The end.
     Done,
     /// The end, with an error.
@@ -80,8 +87,8 @@ pub enum Answer {
 
 /// The codes of this module's faults, to give a worker's back unchanged.
 pub fn known_code(code: &str) -> &'static str {
-    const CODES: [&str; 10] =
-        ["gpu-none", "gpu-driver", "gpu-library", "gpu-compile", "gpu-nccl", "gpu-ranks", "gpu-message", "gpu-grid", "gpu-stuck", "io"];
+    const CODES: [&str; 11] =
+        ["run-model", "gpu-none", "gpu-driver", "gpu-library", "gpu-compile", "gpu-nccl", "gpu-ranks", "gpu-message", "gpu-grid", "gpu-stuck", "io"];
     CODES.into_iter().find(|known| *known == code).unwrap_or("gpu-worker")
 }
 
@@ -109,6 +116,7 @@ pub fn answer(request: &Request, tell: &mut dyn FnMut(Answer)) -> Result<()> {
         Request::Flows { machine } => flows::flows(machine, &mut |row| tell(Answer::Flow(row))),
         Request::Ours(options) => collectives::ours(options, tell),
         Request::Nccl(options) => collectives::nccl(options, tell),
+        Request::Pass(options) => run::pass(options, tell),
         Request::Stop { ranks } => collectives::stopped_rank(*ranks),
     }
 }

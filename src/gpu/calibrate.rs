@@ -275,7 +275,7 @@ impl Calibration {
             Answer::Flow(row) => self.flows.push(row),
             Answer::Observation(row) => self.observations.push(row),
             Answer::Choice(choice) => self.choices.push(choice),
-            Answer::Progress(_) | Answer::Check(_) | Answer::Done | Answer::Fault { .. } => {}
+            Answer::Progress(_) | Answer::Check(_) | Answer::Pass(_) | Answer::Done | Answer::Fault { .. } => {}
         }
     }
 }

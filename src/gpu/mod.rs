@@ -11,10 +11,12 @@
 //! | [`group`], [`graph`], [`implementation`], [`copy_ring`], [`fused`], [`all_to_all`] | ranks, graphs, collectives |
 //! | [`check`], [`reference`] | kernels against double precision |
 //! | [`measure`], [`collectives`], [`nccl`], [`bench`], [`micro`], [`skew`], [`flows`] | measurements |
+//! | [`run`] | whole passes of a model: compute kernels, graphs, checks, timing |
 //! | [`detect`](mod@detect), [`pci`], [`machine`](mod@machine), [`calibrate`](mod@calibrate), [`observation`] | the machine, its file, series, rows |
 //!
-//! Invariant: this is the only module with `unsafe`; it knows neither plans nor
-//! strategies, and no other module knows CUDA.
+//! Invariant: this is the only module with `unsafe`, and no other module knows
+//! CUDA. Only [`run`], the executor of whole passes, knows plans; none knows
+//! strategies.
 
 #![allow(unsafe_code)]
 
@@ -46,6 +48,7 @@ pub mod nccl;
 pub mod observation;
 pub mod pci;
 pub mod reference;
+pub mod run;
 pub mod skew;
 pub mod worker;
 
