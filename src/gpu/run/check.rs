@@ -66,19 +66,17 @@ pub fn check(runner: &Runner<'_>, parts: &Parts<'_>, plan: &Plan, program: &[Vec
         };
         seen.push(block);
         if !wanted {
-            runner.all(program, *from..to, None)?;
+            runner.once(program, *from..to)?;
             continue;
         }
         match place {
             Place::Layer(layer) => checker.layer(program, *from..to, layer)?,
             _ => {
-                runner.all(program, *from..to, None)?;
-                runner.wait()?;
+                runner.once(program, *from..to)?;
                 if place == Place::Embedding { checker.embedding()? } else { checker.head()? }
             }
         }
     }
-    runner.wait()?;
     Ok(checker.rows)
 }
 
@@ -192,8 +190,7 @@ impl Checker<'_> {
     fn until(&self, program: &[Vec<Step>], from: usize, name: &str) -> Result<usize> {
         let found = program[0][from..].iter().position(|step| step.id.name == name);
         let to = from + found.ok_or_else(|| Fault::new("run-model", format!("a layer has no {name}")))? + 1;
-        self.runner.all(program, from..to, None)?;
-        self.runner.wait()?;
+        self.runner.once(program, from..to)?;
         Ok(to)
     }
 
@@ -217,8 +214,7 @@ impl Checker<'_> {
         let normed: Values = middle[0].iter().map(|row| r::rms_norm(row, &weight)).collect();
         let feed = self.everywhere("normed_feed", hidden)?;
         self.compare(format!("{place}.post_attention_norm"), &normed, &feed);
-        self.runner.all(program, next..range.end, None)?;
-        self.runner.wait()?;
+        self.runner.once(program, next..range.end)?;
         let out = match &layer.feed_forward {
             FeedForward::Dense(dense) => {
                 let whole = dense.intermediate as usize;

@@ -55,9 +55,8 @@ fn after(step: &Step, rank: &Rank) -> Result<()> {
     if step.forks { order(&rank.stream, &rank.side) } else { Ok(()) }
 }
 
-fn kernels(step: &Step, rank: &Rank, beside: bool) -> Result<()> {
+fn kernels(step: &Step, stream: &CudaStream) -> Result<()> {
     let Work::Kernels(kernels) = &step.work else { return Ok(()) };
-    let stream = if step.side && beside { &rank.side } else { &rank.stream };
     kernels.iter().try_for_each(|kernel| kernel.enqueue(stream))
 }
 
@@ -68,13 +67,13 @@ impl<'a> Runner<'a> {
     /// What the driver says; `gpu-stuck` when a collective gave up.
     pub fn wait(&self) -> Result<()> {
         for rank in self.ranks {
-            rank.side.synchronize().explain("wait for the kernels")?;
             rank.stream.synchronize().explain("wait for the kernels")?;
         }
         self.group.map_or(Ok(()), Group::wait)
     }
 
-    /// Puts step `index` of all ranks on their streams, from this thread.
+    /// Puts one step of all ranks on their streams, from this thread; `whole`
+    /// with the second streams, which only a capture may use.
     ///
     /// # Errors
     /// When the driver or NCCL refuses.
@@ -83,7 +82,7 @@ impl<'a> Runner<'a> {
             if whole {
                 before(step, rank)?;
             }
-            kernels(step, rank, whole)?;
+            kernels(step, if whole && step.side { &rank.side } else { &rank.stream })?;
             if whole {
                 after(step, rank)?;
             }
@@ -130,6 +129,17 @@ impl<'a> Runner<'a> {
             Some(marks) => mark(&marks.events[blocks], &self.ranks[marks.rank].stream),
             None => Ok(()),
         }
+    }
+
+    /// Runs the steps `range` once, as a graph of their own.
+    ///
+    /// # Errors
+    /// As [`Runner::capture`] and [`Replay::time_us`].
+    pub fn once(&self, program: &[Vec<Step>], range: std::ops::Range<usize>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.capture(|| self.all(program, range, None))?.time_us().map(|_| ())
     }
 
     /// Captures what `fill` puts on the streams.
@@ -194,9 +204,10 @@ fn launch_all(rank: &Rank, steps: &[Step], events: &(CudaEvent, CudaEvent), barr
     let begun = std::time::Instant::now();
     events.0.record(&rank.stream).explain("record an event")?;
     for step in steps {
-        before(step, rank)?;
-        kernels(step, rank, true)?;
-        after(step, rank)?;
+        // One stream: engines use a second one in captured graphs only, and a
+        // GPU has 32 queues, of which NCCL takes two a rank; streams that share
+        // a queue wait for each other, and so would ranks.
+        kernels(step, &rank.stream)?;
         if let Work::Collective(exchanged) = &step.work {
             exchanged.enqueue(&rank.stream)?;
         }

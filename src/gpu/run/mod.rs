@@ -196,7 +196,8 @@ pub fn pass(options: &PassOptions, tell: &mut dyn FnMut(Answer)) -> Result<()> {
     let shape = shape_of(&model, options)?;
     let planned = plan.expand(0);
     let layout = Layout::deal(&planned, model.hidden, shape.share * model.hidden, POOL_BYTES)?;
-    let bench = Bench::open(0)?;
+    // Closed again: its streams would take queues that ranks need.
+    let before_ghz = Bench::open(0)?.clock_ghz;
     let group = if options.tp > 1 { Some(open_group(options, &shape)?) } else { None };
     let ranks = (0..options.tp as usize)
         .map(|rank| Rank::open(group.as_ref(), rank, &model, &shape, &layout, options.seed))
@@ -230,8 +231,9 @@ pub fn pass(options: &PassOptions, tell: &mut dyn FnMut(Answer)) -> Result<()> {
         Ok(count) => count.first().copied(),
         Err(_) => None,
     };
+    let bench = Bench::open(0)?;
     measured.copy_gbps = copy_gbps(&bench)?;
-    measured.clock_ghz = (bench.clock_ghz, Bench::open(0)?.clock_ghz);
+    measured.clock_ghz = (before_ghz, bench.clock_ghz);
     measured.gpu = bench.context.name().unwrap_or_default();
     measured.nccl = communicators.as_ref().and(nccl::version()).map(nccl::version_text);
     measured.rank_bytes = layout.sizes.iter().sum();

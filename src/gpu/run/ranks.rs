@@ -34,7 +34,7 @@ pub struct Rank {
     pub context: Arc<CudaContext>,
     /// Where its kernels run.
     pub stream: Arc<CudaStream>,
-    /// Where shared experts run beside the routed ones.
+    /// Where shared experts run beside the routed ones, in graphs.
     pub side: Arc<CudaStream>,
     /// Weights.
     pub pools: Pools,
