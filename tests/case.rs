@@ -114,3 +114,97 @@ fn the_default_machine_is_reproduced() {
     let pull = errors("rtx-pro-6000-allreduce.csv", |row| row.implementation == observation::Implementation::OneShotPull && graph(row));
     assert!(pull.median_pct <= 10.0, "{pull:?}");
 }
+
+fn split_pass(strategy: &str) -> lanecast::case::Answer {
+    let machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+    let model = Model::load("kimi-k2.5").expect("built in");
+    let workload = Workload::verify(3, 128);
+    let question = Question { machine: &machine, model: &model, workload, partition: Partition::tensor(8), launch: LaunchMode::Graph };
+    let strategy = Strategy::find(strategy).expect("known");
+    let question = question.under(strategy);
+    let plan = question.plan().expect("divides");
+    let options = Options { records: true, ..Options::default() };
+    let answer = answer(&question, &plan, &Policy::single(strategy), &Context::new(&machine, 8), options).expect("runs");
+    // What was simulated is the plan, rank by rank.
+    for rank in 0..8 {
+        let planned: Vec<String> = plan.expand(rank).iter().map(|planned| planned.id.to_string()).collect();
+        let mut lived: Vec<_> = answer.outcome.records.iter().filter(|record| record.rank == rank).collect();
+        lived.sort_by_key(|record| (record.entry, record.repeat, record.operation));
+        let lived: Vec<String> = lived.iter().map(|record| answer.assembled.id(record).to_string()).collect();
+        assert_eq!(planned, lived, "rank {rank} under {}", strategy.id);
+    }
+    assert_eq!(answer.communication + answer.skew + answer.compute + answer.launch, answer.pass);
+    answer
+}
+
+/// Half the ranks a stage: each all-reduce stays on four GPUs and is cheaper,
+/// but a request passes the stages one after another, and each stage's kernels
+/// read twice the weights.
+#[test]
+fn stages_follow_one_another() {
+    let (staged, whole) = (split_pass("tp4-pp2"), split_pass("nccl-default"));
+    assert_eq!(staged.allreduce.count, 122);
+    assert!(staged.allreduce.mean < whole.allreduce.mean);
+    assert!(staged.compute > whole.compute && staged.compute.0 < 2 * whole.compute.0);
+    // The second stage starts its first layer after the first stage's last.
+    let start = |rank: u32, place: &str| {
+        let mut records = staged.outcome.records.iter().filter(|r| r.rank == rank);
+        records.find(|r| staged.assembled.id(r).to_string().starts_with(place)).expect("a record").start
+    };
+    assert!(start(4, "L031.") > start(0, "L030."), "{} {}", start(4, "L031."), start(0, "L030."));
+    assert!(start(0, "OUT0.stage_send") > start(4, "IN1.stage_recv"), "the receiver waits");
+    assert!(staged.skew.0 < staged.pass.0 / 100, "waiting for the other stage is no skew: {:?}", staged.skew);
+}
+
+/// 3 tokens of 8 experts touch 23.4 of 384; a rank holds 48. The fullest of 8
+/// ranks has about twice the mean, and the all-to-alls wait for it.
+#[test]
+fn expert_parallel_waits_for_the_fullest_rank() {
+    let answer = split_pass("expert-parallel");
+    let load = answer.expert_load().expect("uneven");
+    let ratio = load.fullest.0 as f64 / load.mean.0 as f64;
+    assert!((1.6..2.4).contains(&ratio), "{ratio}");
+    assert!(answer.skew.0 >= (load.fullest.0 - load.mean.0) / 2, "{:?} for {load:?}", answer.skew);
+    assert_eq!(answer.allreduce.count, 62, "one a layer after attention, and the dense layer's");
+    assert!(split_pass("nccl-default").expert_load().is_none());
+}
+
+/// A batch of 32 in two halves that take turns: no all-reduce is paid while the
+/// other half computes, but the weights are read twice. Half by half without
+/// overlap is the ceiling, computing alone the floor.
+#[test]
+fn halves_that_take_turns_hide_their_messages() {
+    let machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+    let model = Model::load("kimi-k2.5").expect("built in");
+    let pass = |strategy: &str, batch: u64, reuse: bool| {
+        let workload = Workload { batch, ..Workload::verify(3, 128) };
+        let question = Question { machine: &machine, model: &model, workload, partition: Partition::tensor(8), launch: LaunchMode::Graph };
+        let strategy = Strategy::find(strategy).expect("known");
+        let question = question.under(strategy);
+        let options = Options { reuse, records: !reuse };
+        let plan = question.plan()?;
+        answer(&question, &plan, &Policy::single(strategy), &Context::new(&machine, 8), options)
+    };
+    let (turns, half) = (pass("two-batch-overlap", 32, true).expect("runs"), pass("nccl-default", 16, true).expect("runs"));
+    assert_eq!(turns.compute.0, 2 * half.compute.0);
+    assert!(turns.pass.0 < 2 * half.pass.0 && turns.pass > turns.compute, "{:?} of twice {:?}", turns.pass, half.pass);
+    assert!(turns.communication.0 < half.communication.0, "most of it is hidden");
+    assert_eq!(turns.allreduce.count, 2 * half.allreduce.count);
+    let plain = pass("two-batch-overlap", 32, false).expect("runs");
+    assert_eq!(plain.outcome.ends, turns.outcome.ends, "reuse changes nothing");
+    // Each half goes through the plan in its order.
+    let ids = |first: bool| -> Vec<String> {
+        let mine = plain.outcome.records.iter().filter(|record| {
+            let run = plain.assembled.program.sequence[record.entry as usize];
+            let label = plain.assembled.labels[run.template as usize][record.operation as usize];
+            record.rank == 5 && (label.half == Some(lanecast::case::turns::Half::First)) == first
+        });
+        mine.map(|record| plain.assembled.id(record).to_string()).collect()
+    };
+    let workload = Workload { batch: 16, ..Workload::verify(3, 128) };
+    let question = Question { machine: &machine, model: &model, workload, partition: Partition::tensor(8), launch: LaunchMode::Graph };
+    let planned: Vec<String> = question.plan().expect("divides").expand(5).iter().map(|planned| planned.id.to_string()).collect();
+    assert_eq!(ids(true), planned);
+    assert_eq!(ids(false), planned);
+    assert_eq!(pass("two-batch-overlap", 3, true).err().map(|fault| fault.code), Some("partition-micro-batches"));
+}

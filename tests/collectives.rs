@@ -104,7 +104,7 @@ fn custom_all_reduces(ranks: usize, bytes: u64, grid: Grid) -> Vec<(String, Sche
     for protocol in [Protocol::Ll, Protocol::Packet, Protocol::Sentinel] {
         all.push((format!("two-shot {protocol:?}"), hierarchical::two_shot(ranks, bytes, grid, protocol)));
     }
-    for size in (1..=ranks).filter(|size| ranks % size == 0) {
+    for size in (1..=ranks).filter(|size| ranks.is_multiple_of(*size)) {
         let islands = Islands::consecutive(ranks, size);
         all.push((format!("islands of {size}"), hierarchical::all_reduce(&islands, bytes, grid, Protocol::Ll)));
         for (protocol, one_to_one) in [(Protocol::Simple, false), (Protocol::Simple, true), (Protocol::Fp8, false)] {

@@ -162,7 +162,7 @@ fn max_min_fills_progressively() {
 
 /// What the cabling gives concurrent transfers from source to target, in GB/s.
 fn total(machine: &Machine, transfers: &[(Endpoint, Endpoint)], access: Access) -> f64 {
-    let side = |index: usize| if index % 2 == 0 { Direction::Forward } else { Direction::Backward };
+    let side = |index: usize| if index.is_multiple_of(2) { Direction::Forward } else { Direction::Backward };
     let links = 2 * machine.links.len();
     let mut capacities: Vec<f64> = (0..links).map(|i| machine.link_rate(LinkId(i / 2), side(i), access).gbps()).collect();
     let mut flows: Vec<Flow> = Vec::new();

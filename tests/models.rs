@@ -275,7 +275,7 @@ proptest! {
         let model = load(CATALOG[entry].id);
         let phase = [Phase::Decode, Phase::Verify, Phase::Prefill][phase];
         // Half the cases within the bounds, so that more than the refusal is tried.
-        let within = |value: u64, most: u64| if value % 2 == 0 { value % most + 1 } else { value };
+        let within = |value: u64, most: u64| if value.is_multiple_of(2) { value % most + 1 } else { value };
         let workload = Workload { batch: within(batch, 64), ..Workload::new(phase, within(tokens, 512), within(context, 1 << 24)) };
         for layer in &model.kinds {
             for load in [lanecast::model::Load::Even, lanecast::model::Load::Fullest, lanecast::model::Load::Others] {

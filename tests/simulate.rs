@@ -112,6 +112,30 @@ fn a_late_rank_shows_as_skew() {
     assert!(apart.busy <= together.busy, "{} > {}", apart.busy, together.busy);
 }
 
+/// A collective beside a computation: what follows waits for the later of the
+/// two, and only what sticks out is communication.
+#[test]
+fn a_collective_beside_a_computation_costs_what_sticks_out() {
+    let run_with = |ps: u64, beside: u32| {
+        let (network, mut toy) = Toy::new(2, [50_000_000_000; 3]);
+        let mut program = program(&[schedule(0, 2, 512)], network, &mut toy, vec![0], 3, Launch::Graph { gap: 0 });
+        let work = |ps: u64| Operation::Compute { ps: vec![ps], launches: 1 };
+        program.templates[0].operations = vec![Operation::Collective { collective: 0, beside }, work(ps), work(1000)];
+        (run(&program), program)
+    };
+    let (alone, _) = run_with(0, 0);
+    let each = (alone.ends[0].time - 3000) / 3;
+    for ps in [each / 2, 2 * each] {
+        let ((apart, _), (beside, program)) = (run_with(ps, 0), run_with(ps, 1));
+        assert_eq!(apart.ends[0].time, 3 * (each + ps + 1000));
+        assert_eq!(beside.ends[0].time, 3 * (each.max(ps) + 1000), "{ps} beside {each}");
+        let totals = beside.totals[0];
+        assert_eq!((totals.count, totals.hidden), (3, 2 * 3 * ps.min(each)));
+        let reused = lanecast::simulate::simulate(&program, Options { reuse: true, records: false }).expect("it ends");
+        assert_eq!((&reused.ends, &reused.totals), (&beside.ends, &beside.totals));
+    }
+}
+
 fn computes(launch: Launch, kernels: &[(u64, u32)], ranks: usize) -> Vec<u64> {
     let operations = kernels.iter().map(|&(ps, launches)| Operation::Compute { ps: vec![ps], launches }).collect();
     let program = Program {
@@ -212,7 +236,7 @@ fn ranks_at_different_entries_meet() {
     let (network, mut toy) = slow_pair();
     let collective = Timed::new(&one_message(Protocol::Simple, 256, 1, 2), &mut toy, 1);
     let stage =
-        |ps| Template { operations: vec![Operation::Compute { ps: vec![ps], launches: 1 }, Operation::Collective { collective: 0 }] };
+        |ps| Template { operations: vec![Operation::Compute { ps: vec![ps], launches: 1 }, Operation::Collective { collective: 0, beside: 0 }] };
     let program = Program {
         ranks: 2,
         templates: vec![stage(10_000), stage(300)],

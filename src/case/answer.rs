@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
+use crate::plan::Collective;
 use crate::plan::Plan;
+use crate::plan::Role;
+use crate::simulate::CollectiveTotals;
 use crate::simulate::Options;
 use crate::simulate::Outcome;
 use crate::simulate::simulate;
@@ -11,13 +14,15 @@ use crate::strategy::Context;
 use crate::units::Time;
 
 use super::assemble::Assembled;
+use super::assemble::EXPERTS;
 use super::assemble::assemble;
 use super::question::Policy;
 use super::question::Question;
 
 /// What a pass costs and where the time goes.
 ///
-/// `communication + skew + compute + launch = pass`, as the mean rank lives it.
+/// `communication + skew + compute + launch = pass`, as the mean rank of a stage
+/// lives it; stages follow one another, so that their shares add up.
 pub struct Answer {
     /// From the first kernel to the last rank's end.
     pub pass: Time,
@@ -66,13 +71,13 @@ pub struct Share {
 pub fn answer(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>, options: Options) -> Result<Answer> {
     let assembled = assemble(question, plan, policy, context)?;
     let outcome = simulate(&assembled.program, options)?;
-    let ranks = assembled.program.ranks as u64;
+    let ranks = u64::from(assembled.partition.tp);
     let pass = Time(outcome.critical().time);
     let (mut waited, mut spent) = (0, 0);
     let mut allreduce = AllReduces::default();
     for (total, collective) in outcome.totals.iter().zip(&assembled.collectives) {
-        waited += total.waited;
-        spent += total.spent;
+        waited += waiting(total, collective);
+        spent += working(total, collective, ranks);
         if collective.role.is_layer_allreduce() {
             allreduce.count += total.count;
             allreduce.bytes = allreduce.bytes.max(collective.bytes);
@@ -82,9 +87,24 @@ pub fn answer(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &C
     allreduce.mean = Time(allreduce.total.0 / allreduce.count.max(1));
     let compute = Time(compute_total(&assembled) / ranks);
     let skew = Time(waited / ranks);
-    let communication = Time(spent.saturating_sub(waited) / ranks);
+    let communication = Time(spent / ranks);
     let launch = pass.saturating_sub(communication).saturating_sub(skew).saturating_sub(compute);
     Ok(Answer { pass, communication, skew, compute, launch, allreduce, outcome, assembled })
+}
+
+/// Picoseconds after the last arrival, summed over a stage's ranks.
+fn working(total: &CollectiveTotals, collective: &Collective, ranks: u64) -> u64 {
+    match collective.role {
+        Role::StageSend => total.busy * ranks,
+        // What ran beside computations costs nothing; a wait that did is no wait.
+        _ => total.spent.saturating_sub(total.waited.max(total.hidden)),
+    }
+}
+
+/// Picoseconds before the last arrival, summed over a stage's ranks. That a
+/// stage waits for the one before is that one's time, not skew.
+fn waiting(total: &CollectiveTotals, collective: &Collective) -> u64 {
+    if collective.role == Role::StageSend { 0 } else { total.waited.saturating_sub(total.hidden) }
 }
 
 /// Picoseconds of compute kernels, summed over ranks.
@@ -110,10 +130,36 @@ fn for_each_compute(assembled: &Assembled, mut visit: impl FnMut(&super::assembl
     }
 }
 
+/// Time of the experts' kernels over a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertLoad {
+    /// On the rank whose experts are wanted most: the others wait for it.
+    pub fullest: Time,
+    /// On the mean rank.
+    pub mean: Time,
+}
+
 impl Answer {
+    /// What the experts cost, where they are dealt out unevenly.
+    pub fn expert_load(&self) -> Option<ExpertLoad> {
+        let program = &self.assembled.program;
+        let mut by_rank = vec![0u64; program.ranks];
+        for run in &program.sequence {
+            let operations = &program.templates[run.template as usize].operations;
+            for (operation, label) in operations.iter().zip(&self.assembled.labels[run.template as usize]) {
+                let crate::simulate::Operation::Compute { ps, .. } = operation else { continue };
+                if label.kind == EXPERTS && ps.len() > 1 {
+                    by_rank.iter_mut().zip(ps).for_each(|(sum, ps)| *sum += ps * u64::from(run.repeats));
+                }
+            }
+        }
+        let fullest = by_rank.iter().copied().max().filter(|most| *most > 0)?;
+        Some(ExpertLoad { fullest: Time(fullest), mean: Time(by_rank.iter().sum::<u64>() / by_rank.len().max(1) as u64) })
+    }
+
     /// Time by kind of operation, largest first; launch gaps and skew included.
     pub fn by_kind(&self) -> Vec<(&'static str, Share)> {
-        let ranks = self.assembled.program.ranks as u64;
+        let ranks = u64::from(self.assembled.partition.tp);
         let mut kinds: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
         for_each_compute(&self.assembled, |label, ps, count, _| {
             let kind = kinds.entry(label.kind).or_default();
@@ -124,7 +170,7 @@ impl Answer {
             let name = if collective.role.is_layer_allreduce() { "all-reduce" } else { "other communication" };
             let kind = kinds.entry(name).or_default();
             kind.0 += total.count;
-            kind.1 += total.spent.saturating_sub(total.waited);
+            kind.1 += working(total, collective, ranks);
         }
         let mut rows: Vec<(&'static str, Share)> =
             kinds.into_iter().map(|(name, (count, ps))| (name, Share { count, time: Time(ps / ranks) })).collect();

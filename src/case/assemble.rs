@@ -13,25 +13,33 @@ use crate::plan::Action;
 use crate::plan::Block;
 use crate::plan::Collective;
 use crate::plan::Kind;
+use crate::plan::OpId;
+use crate::plan::Partition;
 use crate::plan::Place;
 use crate::plan::Plan;
 use crate::plan::RankClass;
+use crate::plan::Role;
 use crate::simulate::Operation;
 use crate::simulate::Program;
+use crate::simulate::Record;
 use crate::simulate::Template;
 use crate::simulate::program::Run;
 use crate::strategy::Context;
 use crate::strategy::Kernel;
-use crate::strategy::Logical;
 use crate::units::Time;
 
 use super::chain::ChainLaunch;
 use super::chain::launch_of;
+use super::groups::Groups;
+use super::groups::members;
+use super::groups::stages;
 use super::pricing::price;
 use super::question::LaunchMode;
 use super::question::Policy;
 use super::question::Question;
 use super::roads::Roads;
+use super::turns::Half;
+use super::turns::take_turns;
 
 /// A program with what its parts stand for.
 pub struct Assembled {
@@ -45,7 +53,32 @@ pub struct Assembled {
     pub labels: Vec<Vec<Label>>,
     /// Names of the directed links.
     pub links: Vec<String>,
+    /// How the plan splits the model.
+    pub partition: Partition,
 }
+
+impl Assembled {
+    /// The plan's id of an operation that the simulator recorded. A hand-over is
+    /// one operation of two stages; the receiving ranks have their own name for it.
+    pub fn id(&self, record: &Record) -> OpId {
+        let run = self.program.sequence[record.entry as usize];
+        let label = self.labels[run.template as usize][record.operation as usize];
+        let name = label.name;
+        let place = match self.places.get(record.entry as usize + 1) {
+            Some(next) if label.ahead && record.repeat + 1 == run.repeats => *next,
+            _ => self.places[record.entry as usize].plus(record.repeat + u32::from(label.ahead)),
+        };
+        match place {
+            Place::StageExit(stage) if !self.partition.stage_ranks(stage).contains(&record.rank) => {
+                OpId { place: Place::StageEntry(stage + 1), name: Role::StageRecv.name(), rank: record.rank }
+            }
+            place => OpId { place, name, rank: record.rank },
+        }
+    }
+}
+
+/// The kind of the routed experts' kernels.
+pub const EXPERTS: &str = "experts";
 
 /// What one operation of a template is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +89,10 @@ pub struct Label {
     pub kind: &'static str,
     /// Data of a collective, or weights and cache read by a computation.
     pub bytes: u64,
+    /// Which half of the batch it works on, where halves take turns.
+    pub half: Option<Half>,
+    /// Whether it is the next block's, done ahead of it.
+    pub ahead: bool,
 }
 
 /// Puts a question together with a policy.
@@ -70,7 +107,7 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
         kind,
         plan,
         policy,
-        context,
+        groups: Groups::new(context, plan.partition)?,
         roads: Roads::new(machine),
         known: BTreeMap::new(),
         assembled: Assembled {
@@ -92,27 +129,23 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
             places: Vec::new(),
             labels: Vec::new(),
             links: Vec::new(),
+            partition: plan.partition,
         },
         gap: Time::from_ns(kind.launch.graph_gap_ns.value).0,
     };
     if builder.assembled.program.ranks > 64 {
         return Err(Fault::new("ranks-too-many", "at most 64 ranks can be simulated"));
     }
-    for stage in stages(plan) {
-        builder.stage(&stage)?;
+    let stages = stages(&plan.classes);
+    for (index, stage) in stages.iter().enumerate() {
+        builder.stage(stage, stages.get(index + 1).map_or(&[], Vec::as_slice))?;
     }
     builder.assembled.program.network = builder.roads.network.clone();
     builder.assembled.links = builder.roads.names;
-    Ok(builder.assembled)
-}
-
-/// Classes by stage: those of one stage go through the same blocks in step.
-fn stages(plan: &Plan) -> Vec<Vec<&RankClass>> {
-    let mut stages: BTreeMap<u32, Vec<&RankClass>> = BTreeMap::new();
-    for class in &plan.classes {
-        stages.entry(class.stage).or_default().push(class);
+    if plan.partition.micro_batches > 1 {
+        take_turns(&mut builder.assembled);
     }
-    stages.into_values().collect()
+    Ok(builder.assembled)
 }
 
 struct Builder<'a> {
@@ -120,20 +153,26 @@ struct Builder<'a> {
     kind: &'a GpuKind,
     plan: &'a Plan,
     policy: &'a Policy,
-    context: &'a Context<'a>,
+    groups: Groups<'a>,
     roads: Roads,
-    /// Collectives of the program by kind, bytes and whether strategies compete for them.
-    known: BTreeMap<(Kind, u64, bool, usize), u32>,
+    /// Collectives of the program by kind, bytes, whether strategies compete for them, and stage.
+    known: BTreeMap<(Kind, u64, bool, u32), u32>,
     assembled: Assembled,
     gap: u64,
 }
 
 impl Builder<'_> {
-    fn stage(&mut self, classes: &[&RankClass]) -> Result<()> {
+    /// A stage's blocks, up to what it hands to the ranks of the `next` one.
+    fn stage(&mut self, classes: &[&RankClass], next: &[&RankClass]) -> Result<()> {
         let Some(first) = classes.first() else { return Ok(()) };
-        let members = classes.iter().flat_map(|class| &class.ranks).fold(0u64, |set, rank| set | 1 << rank);
         let mut made: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
         for (index, run) in first.runs.iter().enumerate() {
+            let everyone = match run.place {
+                // The stage before has both sides of the hand-over.
+                Place::StageEntry(_) => continue,
+                Place::StageExit(_) => members(classes) | members(next),
+                _ => members(classes),
+            };
             let blocks: Vec<u32> = classes.iter().map(|class| class.runs[index].block.0).collect();
             let template = match made.get(&blocks) {
                 Some(&template) => template,
@@ -143,7 +182,7 @@ impl Builder<'_> {
                     template
                 }
             };
-            self.assembled.program.sequence.push(Run { template, repeats: run.repeats, members });
+            self.assembled.program.sequence.push(Run { template, repeats: run.repeats, members: everyone });
             self.assembled.places.push(run.place);
         }
         Ok(())
@@ -159,8 +198,14 @@ impl Builder<'_> {
             match actions[0] {
                 Action::Collective(collective) => {
                     let fuses = self.policy.of(collective.bytes)?.fuses_norm && collective.role.is_layer_allreduce();
-                    operations.push(self.collective(collective, classes[0])?);
-                    labels.push(Label { name: collective.role.name(), kind: collective_kind(collective), bytes: collective.bytes });
+                    operations.push(self.collective(collective, classes[0].stage)?);
+                    labels.push(Label {
+                        name: collective.role.name(),
+                        kind: collective_kind(collective),
+                        bytes: collective.bytes,
+                        half: None,
+                        ahead: false,
+                    });
                     follows_allreduce = fuses;
                 }
                 Action::Compute(_) => {
@@ -171,7 +216,7 @@ impl Builder<'_> {
                     let launches = if fused { 0 } else { ops[0].launches };
                     operations.push(Operation::Compute { ps: by_rank(classes, &times, self.assembled.program.ranks), launches });
                     let bytes = ops[0].weight_bytes + ops[0].cache_bytes;
-                    labels.push(Label { name: ops[0].name, kind: compute_kind(ops[0]), bytes });
+                    labels.push(Label { name: ops[0].name, kind: compute_kind(ops[0]), bytes, half: None, ahead: false });
                     follows_allreduce &= !is_norm(ops[0].name);
                 }
             }
@@ -202,23 +247,16 @@ impl Builder<'_> {
         whole.0.saturating_sub(self.gap * u64::from(op.launches))
     }
 
-    fn collective(&mut self, collective: &Collective, class: &RankClass) -> Result<Operation> {
-        let first_rank = (class.stage * self.plan.partition.tp) as usize;
-        let key = (collective.kind, collective.bytes, collective.role.is_layer_allreduce(), first_rank);
+    fn collective(&mut self, collective: &Collective, stage: u32) -> Result<Operation> {
+        let key = (collective.kind, collective.bytes, collective.role.is_layer_allreduce(), stage);
         if let Some(&known) = self.known.get(&key) {
-            return Ok(Operation::Collective { collective: known });
+            return Ok(Operation::Collective { collective: known, beside: 0 });
         }
-        let logical = match collective.kind {
-            Kind::AllReduce => Logical::AllReduce,
-            Kind::AllGather => Logical::AllGather,
-            Kind::ReduceScatter => Logical::ReduceScatter,
-            Kind::AllToAll | Kind::SendRecv => {
-                return Err(Fault::new("collective-not-modelled", format!("{} is not modelled in a pass", collective.kind.name()))
-                    .help("use tensor parallelism alone"));
-            }
-        };
         let strategy = self.policy.of(collective.bytes)?;
-        let lowering = (strategy.lower)(self.context, strategy, logical, collective.bytes)?;
+        let lowering = match collective.kind {
+            Kind::SendRecv => self.groups.hand_over(stage, strategy, collective)?,
+            _ => self.groups.stage(stage, strategy, collective)?,
+        };
         let index = self.assembled.program.collectives.len() as u32;
         let mut timed = price(self.machine, &mut self.roads, &lowering)?;
         if lowering.kernel == Kernel::None {
@@ -227,7 +265,7 @@ impl Builder<'_> {
         self.assembled.program.collectives.push(timed);
         self.assembled.collectives.push(*collective);
         self.known.insert(key, index);
-        Ok(Operation::Collective { collective: index })
+        Ok(Operation::Collective { collective: index, beside: 0 })
     }
 }
 
@@ -265,7 +303,7 @@ fn collective_kind(collective: &Collective) -> &'static str {
 fn compute_kind(op: &Op) -> &'static str {
     use crate::model::Family;
     match op.family {
-        Family::Experts { .. } => "experts",
+        Family::Experts { .. } => EXPERTS,
         Family::Router { .. } => "router",
         Family::MlaDecode { .. } | Family::GqaDecode { .. } | Family::Prefill { .. } | Family::LinearAttention { .. } => "attention",
         Family::Elementwise => "norms and elementwise",

@@ -44,7 +44,7 @@ pub fn run(machine: &Machine, lowering: &Lowering, launch: ChainLaunch, count: u
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
     let program = Program {
         ranks,
-        templates: vec![Template { operations: vec![Operation::Collective { collective: 0 }] }],
+        templates: vec![Template { operations: vec![Operation::Collective { collective: 0, beside: 0 }] }],
         sequence: vec![Run { template: 0, repeats: count, members: u64::MAX >> (64 - ranks) }],
         collectives: vec![timed],
         network: roads.network,

@@ -42,6 +42,7 @@ impl Policy {
 }
 
 /// One question, but for the strategy.
+#[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// The machine.
     pub machine: &'a Machine,
@@ -56,6 +57,12 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
+    /// The same, the ranks split as a strategy splits them.
+    #[must_use]
+    pub fn under(&self, strategy: &Strategy) -> Self {
+        Question { partition: (strategy.partition)(self.partition.ranks()), ..*self }
+    }
+
     /// The plan of the pass.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 
 use crate::error::Fault;
 use crate::error::Result;
-use crate::plan::OpId;
 use crate::trace::record::Header;
 use crate::trace::record::Kind;
 use crate::trace::record::Record;
@@ -39,20 +38,23 @@ pub fn trace(answer: &Answer, question: &Question<'_>, strategy: &str, plan_hash
         let assembled = &answer.assembled;
         let run = assembled.program.sequence[record.entry as usize];
         let label = assembled.labels[run.template as usize][record.operation as usize];
-        let place = assembled.places[record.entry as usize].plus(record.repeat);
+        let id = assembled.id(record);
         let communication = matches!(label.kind, "all-reduce" | "other communication");
         writer
             .write(&Record {
                 pass: 0,
                 rank: record.rank,
-                op: OpId { place, name: label.name, rank: record.rank }.to_string(),
-                name: label.name.to_owned(),
+                op: id.to_string(),
+                name: id.name.to_owned(),
                 kind: if communication { Kind::Communication } else { Kind::Compute },
-                layer: place.layer(),
+                layer: id.place.layer(),
                 start: Time(record.start),
                 end: Time(record.end),
                 bytes: label.bytes,
-                detail: format!("kind={}", label.kind.replace(' ', "_")),
+                detail: match label.half {
+                    Some(half) => format!("kind={} half={}", label.kind.replace(' ', "_"), half as u8 + 1),
+                    None => format!("kind={}", label.kind.replace(' ', "_")),
+                },
             })
             .map_err(io)?;
     }

@@ -1,28 +1,42 @@
 //! `lanecast allreduce`: latency of one all-reduce by size and strategy.
 
-use clap::Args;
+use std::path::PathBuf;
 
-use crate::case::chain;
+use clap::Args;
+use clap::ValueEnum;
+
+use crate::case::chain::ChainLaunch;
+use crate::cli::arguments::Assignment;
 use crate::cli::arguments::Size;
 use crate::cli::output::Output;
+use crate::cli::question::environment;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
+use crate::decide::allreduce::Request;
+use crate::decide::allreduce::grid;
+use crate::decide::variables::Asked;
+use crate::decide::variables::effects;
+use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Machine;
-use crate::render::number::Number;
-use crate::render::page::Block;
-use crate::render::page::Section;
-use crate::render::table::Cell;
-use crate::render::table::Column;
-use crate::render::table::Table;
+use crate::render::write::write_file;
 use crate::report::Report;
-use crate::simulate::Options;
-use crate::strategy::Context;
-use crate::strategy::Logical;
+use crate::report::allreduce as words;
+use crate::strategy::Searches;
 use crate::strategy::Strategy;
+use crate::trace::observation::Timing;
+use crate::trace::observation::write_csv;
 
-/// Operations of the chain; as the benchmarks that the model is held against.
-const CHAIN: u32 = 50;
+/// How the chain of all-reduces is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Launch {
+    /// One replayed CUDA graph
+    Graph,
+    /// Each kernel from the host, a process a rank
+    Eager,
+    /// Each kernel from one host thread for all ranks
+    EagerSingleThread,
+}
 
 /// Latency of one all-reduce by size and strategy, without any model
 #[derive(Args, Debug)]
@@ -39,6 +53,24 @@ pub struct Arguments {
     /// Only these strategies, separated by commas
     #[arg(long, value_name = "IDS")]
     strategies: Option<String>,
+    /// The strategy that the others are said to cross
+    #[arg(long, value_name = "ID", default_value = "nccl-default")]
+    against: String,
+    /// How the chain is launched
+    #[arg(long, value_enum, default_value = "graph")]
+    launch: Launch,
+    /// Also say what each variable of this strategy changes at each size: `--variables nccl-few-channels`
+    #[arg(long, value_name = "ID")]
+    variables: Option<String>,
+    /// Changes one number of the machine: `--set fabric.host_memory_latency_ns=600`
+    #[arg(long, value_name = "PATH=NUMBER")]
+    set: Vec<Assignment>,
+    /// A variable that is set for NCCL whatever the strategy: `--env NCCL_P2P_LEVEL=SYS`
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Also write the forecasts as observations (CSV), for `validate` and to compare with measurements
+    #[arg(long, value_name = "FILE")]
+    observations: Option<PathBuf>,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -48,53 +80,73 @@ pub struct Arguments {
 /// # Errors
 /// Bad input.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let machine = Machine::load(&arguments.machine)?;
-    let context = Context::new(&machine, arguments.ranks);
-    let mut shown =
-        Table::new(std::iter::once(Column::text("strategy", "strategy, us")).chain(arguments.sizes.iter().map(size_column)).collect());
-    let mut rows = Table::new(vec![
-        Column::text("strategy", "strategy"),
-        Column::number("bytes", "bytes"),
-        Column::number("latency_us", "latency, us"),
-        Column::number("busbw_gbps", "bus bandwidth, GB/s"),
-    ]);
-    let mut best: Vec<Option<(f64, &str)>> = vec![None; arguments.sizes.len()];
-    for strategy in strategies(arguments.strategies.as_deref())? {
-        if strategy.id == "free-communication" || strategy.refusal(&context).is_some() {
-            continue;
-        }
-        let mut line: Vec<Cell> = vec![strategy.id.into()];
-        for (size, best) in arguments.sizes.iter().zip(&mut best) {
-            let us = latency_us(&machine, &context, strategy, size.0.0)?;
-            let busbw = 2.0 * (arguments.ranks as f64 - 1.0) / arguments.ranks as f64 * size.0.0 as f64 / us / 1e3;
-            line.push(Number::new(us, 1).into());
-            rows.row(vec![strategy.id.into(), Number::integer(size.0.0).into(), Number::new(us, 3).into(), Number::new(busbw, 3).into()]);
-            if best.is_none_or(|(known, _)| us < known) {
-                *best = Some((us, strategy.id));
-            }
-        }
-        shown.row(line);
+    let mut machine = Machine::load(&arguments.machine)?;
+    for assignment in &arguments.set {
+        machine.set(&assignment.name, assignment.value)?;
     }
-    let policy: Vec<String> = (arguments.sizes.iter().zip(&best))
-        .filter_map(|(size, best)| best.map(|(us, id)| format!("{}: {id}, {} us", size.0, Number::new(us, 1).digits())))
-        .collect();
-    let sections = vec![
-        Section {
-            heading: format!("All-reduce of {} ranks on {}", arguments.ranks, machine.id),
-            blocks: vec![Block::Text(format!("Per operation in a chain of {CHAIN} in one CUDA graph.")), Block::Table(shown)],
-        },
-        Section { heading: "Fastest by size".to_owned(), blocks: vec![Block::List(policy)] },
-    ];
-    let reproduce = session.reproduce().input("machine", machine.to_toml().as_bytes());
-    Ok(Report { title: "All-reduce by size".to_owned(), sections, rows, exact: None, json: None, reproduce, passed: true })
+    if !(2..=64).contains(&arguments.ranks) {
+        return Err(Fault::new("argument-ranks", format!("an all-reduce of {} ranks cannot be simulated", arguments.ranks))
+            .help("give from 2 to 64 ranks, at most as many as the machine has"));
+    }
+    let (launch, timing, how) = match arguments.launch {
+        Launch::Graph => (ChainLaunch::Graph, Timing::GraphChain, "in one CUDA graph"),
+        Launch::Eager => (ChainLaunch::EagerThreadPerRank, Timing::EagerChainThreadPerRank, "each launched from a host thread of its rank"),
+        Launch::EagerSingleThread => (ChainLaunch::EagerSingleThread, Timing::EagerChainSingleThread, "all launched from one host thread"),
+    };
+    let request = Request {
+        machine: &machine,
+        ranks: arguments.ranks,
+        environment: environment(&arguments.env)?,
+        launch,
+        sizes: sizes(&arguments.sizes)?,
+        strategies: wanted(arguments.strategies.as_deref())?,
+        against: Strategy::find(&arguments.against)?,
+    };
+    let grid = grid(&request)?;
+    let effects = match &arguments.variables {
+        Some(id) => {
+            let asked =
+                Asked { machine: &machine, ranks: request.ranks, environment: &request.environment, searches: &Searches::default() };
+            let sizes: Vec<(u64, bool)> = request.sizes.iter().map(|&bytes| (bytes, true)).collect();
+            effects(&asked, Strategy::find(id)?, &sizes)?
+        }
+        None => Vec::new(),
+    };
+    if let Some(path) = &arguments.observations {
+        let (rows, left) = words::observations(&request, &grid, &timing);
+        let comment = format!("forecasts of lanecast {}", env!("CARGO_PKG_VERSION"));
+        write_file(path, write_csv(&[comment], &rows).as_bytes())?;
+        if !left.is_empty() {
+            session.note(&format!("the format of observations has no columns for the variables of {}", left.join(", ")));
+        }
+    }
+    Ok(Report {
+        title: "All-reduce by size".to_owned(),
+        sections: words::sections(&request, &grid, how, &effects),
+        rows: words::rows(&request, &grid),
+        exact: None,
+        json: None,
+        reproduce: session.reproduce().input("machine", machine.to_toml().as_bytes()),
+        passed: true,
+    })
 }
 
-fn size_column(size: &Size) -> Column {
-    Column::number(&format!("b{}", size.0.0), &size.0.to_string())
+/// Ascending, each once.
+fn sizes(asked: &[Size]) -> Result<Vec<u64>> {
+    let mut sizes: Vec<u64> = asked.iter().map(|size| size.0.0).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    match sizes.first() {
+        Some(0) => Err(Fault::new("argument-size", "an all-reduce of 0 bytes moves nothing").help("give sizes of 1 byte or more")),
+        Some(_) => Ok(sizes),
+        None => Err(Fault::new("argument-size", "no size was given").help("for example --sizes 43008,1M")),
+    }
 }
 
-fn latency_us(machine: &Machine, context: &Context<'_>, strategy: &'static Strategy, bytes: u64) -> Result<f64> {
-    let lowering = (strategy.lower)(context, strategy, Logical::AllReduce, bytes)?;
-    let outcome = chain::run(machine, &lowering, chain::ChainLaunch::Graph, CHAIN, Options::default())?;
-    Ok(outcome.critical().time as f64 / f64::from(CHAIN) / 1e6)
+/// Strategies that are ways to carry out one all-reduce: not the bound, and not those that split the model.
+fn wanted(list: Option<&str>) -> Result<Vec<&'static Strategy>> {
+    let tensor =
+        |strategy: &&'static Strategy| strategy.id != "free-communication" && (strategy.partition)(8) == crate::plan::Partition::tensor(8);
+    let all = strategies(list)?;
+    Ok(if list.is_some() { all } else { all.into_iter().filter(tensor).collect() })
 }

@@ -6,6 +6,7 @@ use clap::Subcommand;
 use crate::cli::output::Output;
 use crate::cli::session::Session;
 use crate::error::Result;
+use crate::machine::Cabling;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::render::number::Number;
@@ -37,6 +38,13 @@ enum MachinesCommand {
         /// A built-in machine or a file
         machine: String,
     },
+    /// The same GPUs on other cabling, as TOML: what a switch, or taking one out, would change
+    Recable {
+        /// A built-in machine or a file
+        machine: String,
+        /// direct, one-switch, two-switches or three-switch-tree
+        cabling: String,
+    },
 }
 
 /// Lists, shows or exports machines.
@@ -47,13 +55,15 @@ pub fn machines(arguments: &Machines, session: &Session) -> Result<Report> {
     match &arguments.command {
         None => list_machines(session),
         Some(MachinesCommand::Show { machine }) => show_machine(&Machine::load(machine)?, session),
-        Some(MachinesCommand::Export { machine }) => {
-            let machine = Machine::load(machine)?;
-            let mut report = show_machine(&machine, session)?;
-            report.exact = Some(machine.to_toml());
-            Ok(report)
+        Some(MachinesCommand::Export { machine }) => export(&Machine::load(machine)?, session),
+        Some(MachinesCommand::Recable { machine, cabling }) => {
+            export(&Machine::load(machine)?.recable(cabling.parse::<Cabling>()?)?, session)
         }
     }
+}
+
+fn export(machine: &Machine, session: &Session) -> Result<Report> {
+    Ok(Report { exact: Some(machine.to_toml()), ..show_machine(machine, session)? })
 }
 
 fn list_machines(session: &Session) -> Result<Report> {

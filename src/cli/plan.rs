@@ -14,6 +14,7 @@ use crate::render::table::Cell;
 use crate::render::table::Column;
 use crate::render::table::Table;
 use crate::report::Report;
+use crate::strategy::Strategy;
 
 /// Show what a pass does
 #[derive(Args, Debug)]
@@ -32,6 +33,9 @@ enum PlanCommand {
 struct Show {
     #[command(flatten)]
     question: QuestionArguments,
+    /// Split the model as this strategy does (`lanecast strategies`); most split nothing but tensors
+    #[arg(long, value_name = "ID")]
+    strategy: Option<String>,
     /// The counts, every operation of rank 0, or the template graphs for Graphviz
     #[arg(long, value_enum, default_value = "summary")]
     view: View,
@@ -61,7 +65,11 @@ impl Arguments {
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let PlanCommand::Show(show) = &arguments.command;
     let loaded = show.question.load()?;
-    let plan = loaded.question().plan()?;
+    let question = match &show.strategy {
+        Some(id) => loaded.question().under(Strategy::find(id)?),
+        None => loaded.question(),
+    };
+    let plan = question.plan()?;
     let mut rows = Table::new(vec![
         Column::text("op", "operation"),
         Column::text("kind", "kind"),

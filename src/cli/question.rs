@@ -9,6 +9,7 @@ use crate::case::LaunchMode;
 use crate::case::Question;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::machine::Cabling;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::model::Phase;
@@ -64,6 +65,9 @@ pub struct QuestionArguments {
     /// How the pass is launched
     #[arg(long, value_enum, default_value = "graph")]
     pub launch: Launch,
+    /// The same GPUs cabled otherwise: direct, one-switch, two-switches, three-switch-tree
+    #[arg(long)]
+    pub cabling: Option<Cabling>,
     /// Changes one number of the machine: `--set fabric.host_memory_latency_ns=600`
     #[arg(long, value_name = "PATH=NUMBER")]
     pub set: Vec<super::arguments::Assignment>,
@@ -95,6 +99,9 @@ impl QuestionArguments {
     /// Unknown names, bad files, bad numbers.
     pub fn load(&self) -> Result<Loaded> {
         let mut machine = Machine::load(&self.machine)?;
+        if let Some(cabling) = self.cabling {
+            machine = machine.recable(cabling)?;
+        }
         for assignment in &self.set {
             machine.set(&assignment.name, assignment.value)?;
         }

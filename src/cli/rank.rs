@@ -11,6 +11,7 @@ use crate::decide::finding;
 use crate::decide::finding::Observed;
 use crate::decide::rank;
 use crate::decide::rank::Request;
+use crate::decide::variables::Asked;
 use crate::decide::variables::effects;
 use crate::error::Fault;
 use crate::error::Result;
@@ -52,8 +53,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let ranking = rank::rank(&request)?;
     let finding = finding::find(&request, &observed, ranking.baseline.pass)?;
     let few = ranking.rows.iter().find(|row| row.strategy.id == "nccl-few-channels" && row.outcome.is_ok());
-    let sizes = [ranking.baseline.allreduce_bytes, ranking.prefill_bytes];
-    let variables = few.map(|row| effects(&request, row.strategy, &sizes)).transpose()?.unwrap_or_default();
+    let sizes = [(ranking.baseline.allreduce_bytes, true), (ranking.prefill_bytes, false)];
+    let asked = Asked {
+        machine: &loaded.machine,
+        ranks: loaded.partition.ranks() as usize,
+        environment: &loaded.environment,
+        searches: &request.searches,
+    };
+    let variables = few.map(|row| effects(&asked, row.strategy, &sizes)).transpose()?.unwrap_or_default();
     for note in &loaded.model.not_modelled {
         session.detail(&format!("not modelled: {note}"));
     }
@@ -71,8 +78,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
 /// What the user observed; the case's own numbers when nothing of the case was changed.
 fn observed(arguments: &Arguments) -> Result<Observed> {
     let asked = &arguments.question;
-    let is_case =
-        asked.machine == "8x-rtx-pro-6000-server" && asked.model == "kimi-k2.5" && asked.tokens == 3 && asked.batch == 1 && asked.tp == 8;
+    let is_case = asked.machine == "8x-rtx-pro-6000-server"
+        && asked.model == "kimi-k2.5"
+        && asked.tokens == 3
+        && asked.batch == 1
+        && asked.tp == 8
+        && asked.cabling.is_none();
     let mut observed = Observed::default();
     if is_case && arguments.observed.is_empty() {
         observed = Observed { verify_ms: Some(30.0), decode_tps: Some(82.0) };

@@ -53,14 +53,14 @@ pub struct Arguments {
 /// Bad input, a strategy that cannot run, files that cannot be written.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let loaded = arguments.question.load()?;
-    let question = loaded.question();
-    let plan = question.plan()?;
     let strategy = Strategy::find(&arguments.strategy)?;
-    let mut context = Context::new(&loaded.machine, loaded.partition.tp as usize);
+    let question = loaded.question().under(strategy);
+    let mut context = Context::new(&loaded.machine, loaded.partition.ranks() as usize);
     context.environment.clone_from(&loaded.environment);
     if let Some(reason) = strategy.refusal(&context) {
         return Err(Fault::new("strategy-infeasible", format!("{} cannot run here: {reason}", strategy.id)));
     }
+    let plan = question.plan()?;
     let records = arguments.trace.is_some() || arguments.perfetto.is_some();
     let options = Options { reuse: !arguments.no_reuse, records };
     let answer = answer(&question, &plan, &Policy::single(strategy), &context, options)?;
@@ -75,6 +75,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
             write_file(path, &crate::trace::perfetto::convert(&mut reader, Vec::new())?)?;
         }
     }
+    let load = answer.expert_load().map(crate::report::rank::expert_line);
     session.detail(&format!("{} events", answer.outcome.events));
     let kinds = kinds(&answer);
     Ok(Report {
@@ -82,7 +83,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         sections: vec![
             Section {
                 heading: "Pass".to_owned(),
-                blocks: vec![Block::Text(loaded.headline()), Block::Text(summary(&answer, strategy)), Block::Table(kinds.clone())],
+                blocks: [loaded.headline(), summary(&answer, strategy)]
+                    .into_iter()
+                    .chain(load.map(|line| format!("Experts are whole on a rank; {line}")))
+                    .map(Block::Text)
+                    .chain([Block::Table(kinds.clone())])
+                    .collect(),
             },
             Section { heading: "Critical path".to_owned(), blocks: vec![Block::Table(parts(&answer))] },
             Section { heading: "Links by load".to_owned(), blocks: vec![Block::Table(links(&answer))] },

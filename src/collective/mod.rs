@@ -231,6 +231,27 @@ impl Schedule {
         self
     }
 
+    /// Both schedules in one kernel launch: their ranks are the same ones, their
+    /// messages do not meet. Buffers and shards stay where they were.
+    #[must_use]
+    pub fn beside(mut self, other: Schedule) -> Schedule {
+        let connections = u32::try_from(self.connections.len()).expect("fewer than 2^32 connections");
+        let lists = u32::try_from(self.lists.len()).expect("fewer than 2^32 list entries");
+        self.connections.extend(other.connections);
+        self.lists.extend(other.lists.into_iter().map(|connection| connection + connections));
+        self.blocks.extend(other.blocks.into_iter().map(|mut block| {
+            for step in &mut block.steps {
+                step.receive.start += lists;
+                step.send.start += lists;
+            }
+            block
+        }));
+        self.ranks = self.ranks.max(other.ranks);
+        self.user_bytes = self.user_bytes.max(other.user_bytes);
+        self.epilogue_bytes = self.epilogue_bytes.max(other.epilogue_bytes);
+        self
+    }
+
     /// Adds a list of connections for a step to refer to.
     pub fn list(&mut self, connections: &[u32]) -> ListRange {
         let start = u32::try_from(self.lists.len()).expect("fewer than 2^32 list entries");

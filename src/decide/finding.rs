@@ -155,7 +155,7 @@ fn launches(answer: &crate::case::Answer) -> u64 {
         .map(|run| {
             let count = |operation: &crate::simulate::Operation| match operation {
                 crate::simulate::Operation::Compute { launches, .. } => u64::from(*launches),
-                crate::simulate::Operation::Collective { collective } => u64::from(program.collectives[*collective as usize].launches),
+                crate::simulate::Operation::Collective { collective, .. } => u64::from(program.collectives[*collective as usize].launches),
             };
             program.templates[run.template as usize].operations.iter().map(count).sum::<u64>() * u64::from(run.repeats)
         })

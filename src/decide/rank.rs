@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use crate::case::Answer;
+use crate::case::ExpertLoad;
 use crate::case::LaunchMode;
 use crate::case::Policy;
 use crate::case::Question;
@@ -46,6 +47,8 @@ pub struct Row {
     pub strategy: &'static Strategy,
     /// What its forecast rests on.
     pub evidence: Evidence,
+    /// What software leaves it aside on this machine without an error, and how to see it.
+    pub notes: Vec<String>,
     /// The forecast, or the reason why it cannot run.
     pub outcome: std::result::Result<Forecast, String>,
 }
@@ -75,6 +78,8 @@ pub struct Forecast {
     pub saving_ms: f64,
     /// Change of a prefill chunk's time, percent.
     pub prefill_change_pct: f64,
+    /// What the experts cost where whole ones are dealt to ranks.
+    pub experts: Option<ExpertLoad>,
     /// Tokens per second if every pass yields one token a sequence.
     pub tokens_per_s: f64,
 }
@@ -83,6 +88,8 @@ pub struct Forecast {
 pub struct Ranking {
     /// In order.
     pub rows: Vec<Row>,
+    /// What savings are counted against.
+    pub baseline_id: &'static str,
     /// The baseline's own forecast.
     pub baseline: Forecast,
     /// The plan that was simulated.
@@ -118,7 +125,7 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
         .map(|(mut row, chunk)| {
             if let (Ok(forecast), Some(chunk)) = (&mut row.outcome, chunk) {
                 forecast.saving_ms = base.pass.ms() - forecast.pass.ms();
-                forecast.prefill_change_pct = (chunk.ms() - base_prefill.ms()) / prefill.pass_with(base_prefill).ms() * 100.0;
+                forecast.prefill_change_pct = (chunk.ms() / base_prefill.ms() - 1.0) * 100.0;
             }
             row
         })
@@ -127,30 +134,32 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
         Ok(forecast) => (0, forecast.pass, row.strategy.id),
         Err(_) => (1, Time::ZERO, row.strategy.id),
     });
-    Ok(Ranking { rows, baseline: base, plan, prefill_bytes: prefill.bytes })
+    Ok(Ranking { rows, baseline_id: request.baseline.id, baseline: base, plan, prefill_bytes: prefill.bytes })
 }
 
-/// Forecast of one strategy and its prefill chunk's communication.
+/// Forecast of one strategy, and the time of a prefill chunk under it.
 fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy) -> Result<(Row, Option<Time>)> {
     let question = &request.question;
     let machine = question.machine;
-    let mut context = Context::new(machine, question.partition.tp as usize);
+    let mut context = Context::new(machine, question.partition.ranks() as usize);
     context.environment.clone_from(&request.environment);
     context.searches = request.searches.clone();
     let evidence = machine.gpu_kind(0).map_or(Evidence::Assumed, |kind| Evidence::of(strategy, kind));
+    let row = |outcome| Row { strategy, evidence, notes: strategy.notes(&context), outcome };
     if let Some(reason) = strategy.refusal(&context) {
-        return Ok((Row { strategy, evidence, outcome: Err(reason) }, None));
+        return Ok((row(Err(reason)), None));
     }
-    if (strategy.partition)(question.partition.tp) != crate::plan::Partition::tensor(question.partition.tp) {
-        let reason = "it splits the model in another way, which passes do not simulate yet".to_owned();
-        return Ok((Row { strategy, evidence, outcome: Err(reason) }, None));
-    }
+    let split = question.under(strategy);
+    let as_asked = split.partition == question.partition;
     // The graph inside a plan is not made to be shared by threads; building it costs microseconds.
-    let plan = question.plan()?;
-    let answer = answer(question, &plan, &Policy::single(strategy), &context, Options::default())?;
+    let plan = match split.plan() {
+        Err(fault) if !as_asked => return Ok((row(Err(fault.message.clone())), None)),
+        plan => plan?,
+    };
+    let answer = answer(&split, &plan, &Policy::single(strategy), &context, Options::default())?;
     let forecast = forecast(&answer, question, communication_margin_ms(&answer, machine, strategy));
-    let chunk = prefill.communication(machine, &context, strategy)?;
-    Ok((Row { strategy, evidence, outcome: Ok(forecast) }, Some(chunk)))
+    let chunk = if as_asked { prefill.under(machine, &context, strategy)? } else { whole_prefill(&split, &context, strategy)? };
+    Ok((row(Ok(forecast)), Some(chunk)))
 }
 
 fn forecast(answer: &Answer, question: &Question<'_>, margin_ms: f64) -> Forecast {
@@ -167,6 +176,7 @@ fn forecast(answer: &Answer, question: &Question<'_>, margin_ms: f64) -> Forecas
         margin_ms,
         saving_ms: 0.0,
         prefill_change_pct: 0.0,
+        experts: answer.expert_load(),
         tokens_per_s: per_s,
     }
 }
@@ -180,20 +190,10 @@ struct Prefill {
 
 impl Prefill {
     fn of(question: &Question<'_>) -> Result<Prefill> {
-        let mut workload = question.workload;
-        workload.phase = crate::model::Phase::Prefill;
-        workload.batch = 1;
-        workload.tokens = PREFILL_TOKENS;
-        let asked = Question {
-            workload,
-            launch: LaunchMode::Graph,
-            machine: question.machine,
-            model: question.model,
-            partition: question.partition,
-        };
+        let asked = chunk_of(question);
         let plan = asked.plan()?;
         let free = Strategy::find("free-communication")?;
-        let context = Context::new(question.machine, question.partition.tp as usize);
+        let context = Context::new(question.machine, question.partition.ranks() as usize);
         let answer = answer(&asked, &plan, &Policy::single(free), &context, Options::default())?;
         let layers = |role: crate::plan::Role| role.is_layer_allreduce();
         let allreduces: Vec<u64> =
@@ -201,20 +201,33 @@ impl Prefill {
         Ok(Prefill { compute: answer.pass, count: allreduces.len() as u64, bytes: allreduces.iter().copied().max().unwrap_or(0) })
     }
 
-    /// All of the chunk's all-reduces under a strategy.
-    fn communication(&self, machine: &crate::machine::Machine, context: &Context<'_>, strategy: &'static Strategy) -> Result<Time> {
+    /// The chunk under a strategy: its compute and all of its all-reduces.
+    fn under(&self, machine: &crate::machine::Machine, context: &Context<'_>, strategy: &'static Strategy) -> Result<Time> {
         if self.bytes == 0 || context.ranks < 2 {
-            return Ok(Time::ZERO);
+            return Ok(self.compute);
         }
         let lowering = (strategy.lower)(context, strategy, Logical::AllReduce, self.bytes)?;
         if lowering.schedule.blocks.is_empty() {
-            return Ok(Time::ZERO);
+            return Ok(self.compute);
         }
         let outcome = chain::run(machine, &lowering, chain::ChainLaunch::Graph, 1, Options::default())?;
-        Ok(Time(outcome.critical().time).times(self.count))
+        Ok(self.compute + Time(outcome.critical().time).times(self.count))
     }
+}
 
-    fn pass_with(&self, communication: Time) -> Time {
-        self.compute + communication
-    }
+/// The question of a prefill chunk.
+fn chunk_of<'a>(question: &Question<'a>) -> Question<'a> {
+    let mut workload = question.workload;
+    workload.phase = crate::model::Phase::Prefill;
+    // Halves that take turns are two prompts of half the length.
+    workload.batch = u64::from(question.partition.micro_batches);
+    workload.tokens = PREFILL_TOKENS / workload.batch.max(1);
+    Question { workload, launch: LaunchMode::Graph, ..*question }
+}
+
+/// A chunk under a strategy that splits the model in its own way: nothing of it
+/// is shared with the others, so it is simulated whole.
+fn whole_prefill(split: &Question<'_>, context: &Context<'_>, strategy: &'static Strategy) -> Result<Time> {
+    let asked = chunk_of(split);
+    Ok(answer(&asked, &asked.plan()?, &Policy::single(strategy), context, Options::default())?.pass)
 }

@@ -47,8 +47,8 @@ impl Plan {
     /// The plan of one pass.
     ///
     /// # Errors
-    /// `partition-bad-value`, `workload-bad-value`, `model-tp-indivisible`,
-    /// `model-tp-splits-block`.
+    /// `partition-bad-value`, `partition-no-experts`, `workload-bad-value`,
+    /// `model-tp-indivisible`, `model-tp-splits-block`.
     pub fn build(model: &Model, workload: &Workload, partition: Partition) -> Result<Plan> {
         Build { model, workload, partition, drafting: None }.plan()
     }
@@ -88,6 +88,12 @@ impl Build<'_> {
         self.workload.check()?;
         let partition = self.partition;
         partition.check(self.model.layers.len() as u64)?;
+        if partition.ep > 1 && !self.has_experts() {
+            return Err(Fault::new("partition-no-experts", format!("{} has no experts to deal out", self.model.name)).help("take EP 1"));
+        }
+        if partition.micro_batches > 1 {
+            return self.micro_batch();
+        }
         if self.drafting.is_some() && partition.pp > 1 {
             return Err(Fault::new("plan-draft-stages", "draft steps are planned for one pipeline stage only")
                 .help("take PP 1 to plan speculation"));
@@ -105,12 +111,28 @@ impl Build<'_> {
         Ok(Plan { partition, rows: self.workload.rows(), layers, blocks: blocks.blocks, classes })
     }
 
+    /// The plan of one of several equal parts of the batch.
+    fn micro_batch(&self) -> Result<Plan> {
+        let parts = u64::from(self.partition.micro_batches);
+        if !self.workload.batch.is_multiple_of(parts) {
+            let message = format!("a batch of {} cannot be split into {parts} parts that take turns", self.workload.batch);
+            return Err(Fault::new("partition-micro-batches", message).help("take an even batch"));
+        }
+        let workload = Workload { batch: self.workload.batch / parts, ..*self.workload };
+        let partition = Partition { micro_batches: 1, ..self.partition };
+        let part = Build { workload: &workload, partition, ..*self }.plan()?;
+        Ok(Plan { partition: self.partition, rows: self.workload.rows(), ..part })
+    }
+
+    fn has_experts(&self) -> bool {
+        self.model.kinds.iter().any(|kind| matches!(kind.feed_forward, FeedForward::Experts(_)))
+    }
+
     /// Ranks of a stage by what they hold. Under expert parallelism the first
     /// group of experts stands for the fullest: any could be.
     fn loads(&self, stage: u32) -> Vec<(Load, Vec<u32>)> {
         let ranks: Vec<u32> = self.partition.stage_ranks(stage).collect();
-        let has_experts = self.model.kinds.iter().any(|k| matches!(k.feed_forward, FeedForward::Experts(_)));
-        if self.partition.ep <= 1 || !has_experts {
+        if self.partition.ep <= 1 {
             return vec![(Load::Even, ranks)];
         }
         let (fullest, others) = ranks.split_at((self.partition.tp / self.partition.ep) as usize);
@@ -229,7 +251,9 @@ impl Build<'_> {
             let collective = Collective { kind: Kind::AllReduce, role: Role::QkNormAllreduce, bytes: rows * 2 * 4, group: Group::Tensor };
             block.insert_after(crate::model::QK_NORM_SQUARES, collective);
         }
-        self.reduce(block, crate::model::ATTENTION_OUTPUT, Role::AttnAllreduce, rows);
+        if !self.partition.parallel_blocks {
+            self.reduce(block, crate::model::ATTENTION_OUTPUT, Role::AttnAllreduce, rows);
+        }
         let experts = layer.and_then(|l| match &l.feed_forward {
             FeedForward::Experts(experts) => Some(experts),
             FeedForward::Dense(_) => None,

@@ -34,12 +34,28 @@ pub struct Partition {
     pub ep: u32,
     /// What replaces the experts' all-reduce when `ep` > 1.
     pub exchange: ExpertExchange,
+    /// Parts of the batch that take turns: one computes while the other's
+    /// collective is under way. 1 is none; the plan is that of one part.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub micro_batches: u32,
+    /// Attention and feed-forward part side by side, as some models are
+    /// trained: their sum is one all-reduce a layer in place of two.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parallel_blocks: bool,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 impl Partition {
     /// Tensor parallelism alone.
     pub fn tensor(tp: u32) -> Partition {
-        Partition { tp, pp: 1, ep: 1, exchange: ExpertExchange::default() }
+        Partition { tp, pp: 1, ep: 1, exchange: ExpertExchange::default(), micro_batches: 1, parallel_blocks: false }
     }
 
     /// Ranks in all.
@@ -60,6 +76,9 @@ impl Partition {
         let refuse = |message: String| Err(Fault::new("partition-bad-value", message));
         if self.tp == 0 || self.pp == 0 || self.ep == 0 || self.ranks() > 4096 {
             return refuse(format!("TP {} × PP {} × EP {} is not a partition of 1 to 4096 ranks", self.tp, self.pp, self.ep));
+        }
+        if !(1..=2).contains(&self.micro_batches) || (self.micro_batches > 1 && self.pp > 1) {
+            return refuse(format!("{} micro-batches over {} stages: at most two can take turns, in one stage", self.micro_batches, self.pp));
         }
         if u64::from(self.pp) > layers {
             return refuse(format!("{} pipeline stages for {layers} layers", self.pp));

@@ -4,6 +4,7 @@
 //! A [`Report`] holds one answer in the forms that its readers need; it ends
 //! with what reproduces it ([`reproduce`]).
 
+pub mod allreduce;
 pub mod rank;
 pub mod reproduce;
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::case::ExpertLoad;
 use crate::decide::finding::Finding;
 use crate::decide::rank::Forecast;
 use crate::decide::rank::Ranking;
@@ -20,6 +21,8 @@ use crate::units::Bytes;
 
 /// Rows of the table for people.
 const SHOWN: usize = 10;
+/// The bound that is shown among the strategies.
+const FLOOR: &str = "free-communication";
 /// Savings below this many milliseconds are not worth a restart.
 const WORTH_MS: f64 = 0.1;
 
@@ -32,10 +35,17 @@ pub fn sections(ranking: &Ranking, finding: &Finding, variables: &[Effect], head
         },
         Section { heading: "Ranking".to_owned(), blocks: vec![Block::Table(table(ranking)), Block::Text(legend(ranking))] },
     ];
+    let loads =
+        (ranking.rows.iter()).filter_map(|row| Some(format!("{}: {}", row.strategy.id, expert_line(row.outcome.as_ref().ok()?.experts?))));
+    sections[1].blocks.extend(loads.map(Block::Text));
     let refused: Vec<String> =
         (ranking.rows.iter()).filter_map(|row| row.outcome.as_ref().err().map(|reason| format!("{}: {reason}", row.strategy.id))).collect();
     if !refused.is_empty() {
         sections.push(Section { heading: "Cannot run here".to_owned(), blocks: vec![Block::List(refused)] });
+    }
+    let silent = silent_lines(ranking);
+    if !silent.is_empty() {
+        sections.push(Section { heading: "Left aside without an error".to_owned(), blocks: vec![Block::List(silent)] });
     }
     sections.push(try_next(ranking));
     if !variables.is_empty() {
@@ -47,11 +57,47 @@ pub fn sections(ranking: &Ranking, finding: &Finding, variables: &[Effect], head
     sections
 }
 
+/// What would run in place of a shown strategy without a word, each once.
+fn silent_lines(ranking: &Ranking) -> Vec<String> {
+    let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (_, row, _) in shown(ranking) {
+        for note in &row.notes {
+            match lines.iter_mut().find(|(known, _)| known == note) {
+                Some((_, strategies)) => strategies.push(row.strategy.id),
+                None => lines.push((note, vec![row.strategy.id])),
+            }
+        }
+    }
+    lines.into_iter().map(|(note, strategies)| format!("{}: {note}", strategies.join(", "))).collect()
+}
+
+/// The rows for people with their places: the best, and the baseline wherever
+/// it is. Of the bounds, which nobody can try, only the floor is shown.
+fn shown(ranking: &Ranking) -> Vec<(usize, &Row, &Forecast)> {
+    let can_be_tried = |row: &&Row| row.strategy.effort != Effort::None || row.strategy.id == FLOOR;
+    let feasible = ranking.rows.iter().filter(can_be_tried).filter_map(|row| row.outcome.as_ref().ok().map(|forecast| (row, forecast)));
+    let mut rows: Vec<(usize, &Row, &Forecast)> = feasible.enumerate().map(|(index, (row, forecast))| (index + 1, row, forecast)).collect();
+    if let Some(at) = rows.iter().position(|(_, row, _)| row.strategy.id == ranking.baseline_id).filter(|at| *at >= SHOWN) {
+        rows.swap(at, SHOWN - 1);
+    }
+    rows.truncate(SHOWN);
+    rows
+}
+
 /// One variable at one size, in a sentence.
 fn effect_line(effect: &Effect) -> String {
     let what = if effect.differences.is_empty() { "NCCL decides the same".to_owned() } else { effect.differences.join("; ") };
     let latency = effect.latency_us.map_or(String::new(), |(before, after)| format!(" ({} -> {} us)", us(before), us(after)));
     format!("{} at {}: {what}{latency}", effect.variables, Bytes(effect.bytes))
+}
+
+/// Whom a pass with whole experts on each rank waits for.
+pub fn expert_line(load: ExpertLoad) -> String {
+    format!(
+        "the pass waits for the rank whose experts are wanted most: they take {} ms there, {} ms on the mean rank.",
+        ms(load.fullest.ms()),
+        ms(load.mean.ms())
+    )
 }
 
 fn us(value: f64) -> String {
@@ -140,12 +186,11 @@ fn table(ranking: &Ranking) -> Table {
         Column::text("effort", "effort"),
         Column::text("risk", "risk"),
     ]);
-    let feasible = ranking.rows.iter().filter_map(|row| row.outcome.as_ref().ok().map(|forecast| (row, forecast)));
     let mut leader: Option<(usize, &Forecast)> = None;
-    for (index, (row, forecast)) in feasible.enumerate().take(SHOWN) {
+    for (number, row, forecast) in shown(ranking) {
         let tied = leader.is_some_and(|(_, lead)| forecast.pass.ms() - lead.pass.ms() <= lead.margin_ms.min(forecast.margin_ms) / 2.0);
         if !tied {
-            leader = Some((index + 1, forecast));
+            leader = Some((number, forecast));
         }
         let place = leader.map_or(1, |(place, _)| place);
         table.row(vec![
@@ -167,7 +212,7 @@ fn table(ranking: &Ranking) -> Table {
 fn legend(ranking: &Ranking) -> String {
     let feasible = ranking.rows.iter().filter(|row| row.outcome.is_ok()).count();
     let more = feasible.saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" {more} slower ones are left out; --format csv has all.") } else { String::new() };
+    let more = if more > 0 { format!(" {more} more are left out; --format csv has all.") } else { String::new() };
     format!(
         "Places with = lie within half of the margin of the row they share it with. ± is half of a 90 % interval of the pass's communication, from the intervals of the constants. Prefill is the change of a chunk of {} tokens.{more}",
         crate::decide::rank::PREFILL_TOKENS

@@ -119,6 +119,9 @@ impl Engine<'_> {
         let program = self.program;
         loop {
             let state = &mut self.state.ranks[rank];
+            if state.open.is_some() && state.beside == 0 {
+                return;
+            }
             let Some(run) = program.sequence.get(state.entry as usize) else {
                 state.finished = true;
                 return;
@@ -141,10 +144,18 @@ impl Engine<'_> {
                         end = end.until(Part::Launch, issued + ps / u64::from(*launches));
                     }
                     self.end_operation(rank, start.time, end, *launches);
+                    let state = &mut self.state.ranks[rank];
+                    state.beside = state.beside.saturating_sub(1);
                 }
-                Some(Operation::Collective { collective }) => {
+                Some(Operation::Collective { collective, beside }) => {
                     if self.start_collective(rank, *collective) {
-                        return;
+                        if *beside == 0 {
+                            return;
+                        }
+                        let state = &mut self.state.ranks[rank];
+                        (state.open, state.beside) = (Some(state.operation), *beside);
+                        state.launched += u64::from(program.collectives[*collective as usize].launches);
+                        state.operation += 1;
                     }
                 }
             }
@@ -219,7 +230,16 @@ impl Engine<'_> {
         let timed = &self.program.collectives[state.collective as usize];
         let (started, end) = (state.started, state.end.after(Part::Kernel, timed.finish));
         self.leave_instance(rank, end.time);
-        self.end_operation(rank, started, end, timed.launches);
+        let state = &mut self.state.ranks[rank];
+        let Some(operation) = state.open.take() else {
+            return self.end_operation(rank, started, end, timed.launches);
+        };
+        self.state.totals[state.collective as usize].hidden += end.time.min(state.ready.time).saturating_sub(started);
+        state.ready = state.ready.max(end);
+        if let Some(records) = &mut self.records {
+            let (entry, repeat) = (state.entry, state.repeat);
+            records.push(Record { entry, repeat, operation, rank: index32(rank), start: started, end: end.time });
+        }
     }
 
     fn instance_of(&self, rank: usize) -> Option<usize> {

@@ -37,6 +37,8 @@ pub struct CollectiveTotals {
     pub waited: u64,
     /// Σ over the ranks of (own end − own arrival), picoseconds.
     pub spent: u64,
+    /// Σ over the ranks of the part of that during which they computed beside it, picoseconds.
+    pub hidden: u64,
 }
 
 /// One operation of one rank.

@@ -21,6 +21,7 @@ impl Scope {
         for &rank in &self.members {
             let at = &state.ranks[rank];
             print.words.extend([u64::from(at.repeat - self.repeat), u64::from(at.operation), u64::from(at.blocks_left)]);
+            print.words.extend([at.open.map_or(u64::MAX, u64::from), u64::from(at.beside)]);
             print.stamp(&at.ready);
             if at.blocks_left > 0 {
                 print.stamp(&at.end);

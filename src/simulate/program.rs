@@ -52,6 +52,9 @@ pub enum Operation {
     Collective {
         /// Index into [`Program::collectives`].
         collective: u32,
+        /// How many of the next operations of the template (computations all)
+        /// run beside it; the one after them waits for both.
+        beside: u32,
     },
 }
 

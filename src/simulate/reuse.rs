@@ -99,7 +99,7 @@ impl Scope {
         let furthest = members.iter().map(|rank| at(rank).repeat).max()?;
         let mut collectives: Vec<usize> = (engine.program.templates[run.template as usize].operations.iter())
             .filter_map(|operation| match operation {
-                Operation::Collective { collective } => Some(*collective as usize),
+                Operation::Collective { collective, .. } => Some(*collective as usize),
                 Operation::Compute { .. } => None,
             })
             .collect();
@@ -173,6 +173,7 @@ impl Scope {
             grow(&mut total.skew, then.skew, now.skew);
             grow(&mut total.waited, then.waited, now.waited);
             grow(&mut total.spent, then.spent, now.spent);
+            grow(&mut total.hidden, then.hidden, now.hidden);
         }
         for (at, (then, now)) in state.connections.iter_mut().zip(earlier.bytes.iter().zip(&here.bytes)) {
             grow(&mut at.bytes_sent, then.0, now.0);

@@ -95,6 +95,10 @@ pub(super) struct RankState {
     pub end: Stamp,
     /// When the current operation's kernel started.
     pub started: u64,
+    /// The operation whose collective is under way beside the stream.
+    pub open: Option<u32>,
+    /// Operations that still run beside it.
+    pub beside: u32,
     pub finished: bool,
 }
 

@@ -60,6 +60,17 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Some of the machine's ranks under the same software and variables.
+    #[must_use]
+    pub fn among(&self, members: Vec<usize>) -> Context<'a> {
+        Context {
+            environment: self.environment.clone(),
+            nccl: self.nccl,
+            searches: self.searches.clone(),
+            ..Context::group(self.machine, members)
+        }
+    }
+
     /// The kind of the first GPU.
     pub fn kind(&self) -> Option<&'a GpuKind> {
         self.machine.gpu_kind(0)

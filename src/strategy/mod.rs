@@ -12,6 +12,7 @@ mod island_family;
 pub mod nccl_family;
 mod nccl_graph;
 pub mod nccl_schedule;
+pub mod observed;
 mod packets;
 pub mod page;
 mod partitioned;
@@ -110,6 +111,16 @@ impl Lowering {
             }
         }
         Lowering { schedule: self.schedule.among(members, ranks), kernel: self.kernel, through_host }
+    }
+
+    /// Two collectives of disjoint groups that run at once; both are lowerings
+    /// among the same ranks (see [`Lowering::among`]).
+    #[must_use]
+    pub fn beside(self, other: Lowering) -> Lowering {
+        let pairs = self.through_host.len().max(other.through_host.len());
+        let staged = |list: &[bool], pair: usize| list.get(pair).copied().unwrap_or(false);
+        let through_host = (0..pairs).map(|pair| staged(&self.through_host, pair) || staged(&other.through_host, pair)).collect();
+        Lowering { schedule: self.schedule.beside(other.schedule), kernel: self.kernel, through_host }
     }
 
     /// Whether messages of this pair go through host memory.

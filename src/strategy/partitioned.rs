@@ -41,4 +41,36 @@ pub(super) const ALL: &[Strategy] = &[
         lower: |context, _, logical, bytes| fall_back(context, logical, bytes),
         ..row("tp4-pp2", "two pipeline stages of half the ranks each: all-reduces inside an island, one message between the stages", &[])
     },
+    Strategy {
+        executor: Executor::ModelledOnly,
+        effort: Effort::Hours,
+        risk: Risk::Medium,
+        risk_words: "both halves read the weights: where reading them is most of the time, a pass takes longer than it hides",
+        way_back: "take the flag out and restart",
+        modelled: "two halves of the batch on one compute stream and one communication stream: one computes while the other's collective is under way",
+        not_modelled: &[
+            "multiprocessors and memory bandwidth that a collective takes from the kernels beside it",
+            "prompts of unequal length",
+        ],
+        needs: &[Need::Check("an even batch, and an engine that splits decode steps (SGLang and vLLM do so for expert-parallel models)")],
+        flags: &["--enable-two-batch-overlap (SGLang), --enable-dbo (vLLM)"],
+        partition: |tp| Partition { micro_batches: 2, ..Partition::tensor(tp) },
+        lower: |context, _, logical, bytes| fall_back(context, logical, bytes),
+        ..row("two-batch-overlap", "the batch in two halves that take turns: one computes while the other's all-reduce is under way", &[])
+    },
+    Strategy {
+        executor: Executor::ModelledOnly,
+        effort: Effort::None,
+        risk: Risk::High,
+        risk_words: "another model: one that was not trained so gives other tokens",
+        way_back: "use the checkpoint as it was trained",
+        modelled: "one all-reduce a layer for the sum of attention and feed-forward part, in place of two",
+        not_modelled: &["what it does to the model's quality"],
+        needs: &[Need::Check(
+            "a checkpoint whose layers were trained side by side (Falcon, GPT-J, Command R); a bound for every other model",
+        )],
+        partition: |tp| Partition { parallel_blocks: true, ..Partition::tensor(tp) },
+        lower: |context, _, logical, bytes| fall_back(context, logical, bytes),
+        ..row("parallel-blocks", "fewer messages: attention and feed-forward part side by side, their sum is one all-reduce a layer", &[])
+    },
 ];

@@ -121,7 +121,7 @@ pub fn program(schedules: &[Schedule], network: Network, toy: &mut Toy, compute:
     let mut operations = Vec::new();
     for collective in 0..schedules.len() as u32 {
         operations.push(Operation::Compute { ps: compute.clone(), launches: 2 });
-        operations.push(Operation::Collective { collective });
+        operations.push(Operation::Collective { collective, beside: 0 });
     }
     let collectives = schedules.iter().map(|schedule| Timed::new(schedule, toy, 1)).collect();
     let sequence = vec![Run { template: 0, repeats, members: (1 << toy.ranks) - 1 }];
