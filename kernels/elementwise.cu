@@ -159,7 +159,7 @@ __device__ __forceinline__ u32 scramble(u64 seed, u64 index) {
 }
 
 struct Fill {
-    u64 target, words, seed, shape;   // shape 0: bits; 1: bf16 in [low, low + span); 2: bytes of exponents 125 to 127
+    u64 target, words, seed, shape;   // shape 0: bits; 1: bf16 in [low, low + span); 2: bytes of exponents 125 to 127; 3: int4 of mean 0
     u64 low, span;                    // float
 };
 
@@ -168,6 +168,8 @@ extern "C" __global__ void __launch_bounds__(512) fill(const __grid_constant__ F
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.words; i += (u64)gridDim.x * blockDim.x) {
         u32 bits = scramble(a.seed, i), v = bits;
         if (a.shape == 1) v = pack(make_float2(low + span * (float)(bits & 0xffffu) / 65536.0f, low + span * (float)(bits >> 16) / 65536.0f));
+        // -8 becomes 0: with a mean that is not 0 all tokens drift to one direction, and to the same experts.
+        if (a.shape == 3) v |= (~(v | v >> 1 | v >> 2 | v >> 3) & 0x11111111u) << 3;
         if (a.shape == 2) v = 0x7d7d7d7du + ((bits & 0x01010101u) + (bits >> 1 & 0x01010101u));
         ((u32 *)a.target)[i] = v;
     }

@@ -227,7 +227,7 @@ fn header(loaded: &Loaded, options: &PassOptions, measured: &Measured, strategy:
         ("weights", format!("random, from pools of {} bytes a rank that layers share", measured.rank_bytes)),
         ("clock_ghz", format!("{:.3} {:.3}", measured.clock_ghz.0, measured.clock_ghz.1)),
         ("copy_gbps", format!("{:.0}", measured.copy_gbps)),
-        ("distinct_experts", measured.distinct_experts.map_or_else(String::new, |n| n.to_string())),
+        ("distinct_experts", measured.distinct_experts.map_or_else(String::new, |n| format!("{n:.2}"))),
         ("checked", format!("{} buffers, {wrong} wrong, largest relative error {worst:.5}", measured.checks.len())),
     ];
     entries.into_iter().filter(|(_, value)| !value.is_empty()).for_each(|(key, value)| header.set(key, &value));

@@ -16,7 +16,6 @@ use crate::gpu::run::scratch;
 use crate::gpu::run::weights;
 use crate::model::Layer;
 use crate::model::shape::Attention;
-use crate::model::shape::Experts;
 use crate::model::shape::FeedForward;
 use crate::plan::Place;
 use crate::plan::Plan;
@@ -37,21 +36,24 @@ pub struct CheckRow {
     pub right: bool,
 }
 
-struct Checker<'a> {
+/// What has been compared so far.
+pub(super) struct Checker<'a> {
     runner: &'a Runner<'a>,
-    parts: &'a Parts<'a>,
-    weights: Weights<'a>,
-    rows: Vec<CheckRow>,
+    pub(super) parts: &'a Parts<'a>,
+    pub(super) weights: Weights<'a>,
+    pub(super) rows: Vec<CheckRow>,
 }
 
-/// Runs the pass step by step and compares the blocks that `which` names.
+/// Runs the pass step by step and compares the blocks that `which` names. Also
+/// gives the distinct experts of a layer, the mean over layers.
 ///
 /// # Errors
 /// When a device fails. Wrong numbers are rows.
-pub fn check(runner: &Runner<'_>, parts: &Parts<'_>, plan: &Plan, program: &[Vec<Step>], which: Checked) -> Result<Vec<CheckRow>> {
+pub fn check(runner: &Runner<'_>, parts: &Parts<'_>, plan: &Plan, program: &[Vec<Step>], which: Checked) -> Result<(Vec<CheckRow>, Option<f64>)> {
     let weights = Weights { layout: parts.layout, ranks: parts.ranks };
     let mut checker = Checker { runner, parts, weights, rows: Vec::new() };
     let mut seen: Vec<u32> = Vec::new();
+    let mut distinct: Vec<f64> = Vec::new();
     let planned = plan.expand(0);
     let starts: Vec<usize> = program[0].iter().enumerate().filter(|(_, step)| step.begins).map(|(index, _)| index).collect();
     for (n, from) in starts.iter().enumerate() {
@@ -65,19 +67,20 @@ pub fn check(runner: &Runner<'_>, parts: &Parts<'_>, plan: &Plan, program: &[Vec
             Checked::Kinds => last || !seen.contains(&block),
         };
         seen.push(block);
-        if !wanted {
-            runner.once(program, *from..to)?;
-            continue;
-        }
         match place {
+            _ if !wanted => runner.once(program, *from..to)?,
             Place::Layer(layer) => checker.layer(program, *from..to, layer)?,
             _ => {
                 runner.once(program, *from..to)?;
                 if place == Place::Embedding { checker.embedding()? } else { checker.head()? }
             }
         }
+        if program[0][*from..to].iter().any(|step| step.id.name == "experts") {
+            distinct.extend(parts.ranks[0].scratch.read::<u32>("entry_count", 1)?.first().map(|n| f64::from(*n)));
+        }
     }
-    Ok(checker.rows)
+    let mean = distinct.iter().sum::<f64>() / distinct.len().max(1) as f64;
+    Ok((checker.rows, (!distinct.is_empty()).then_some(mean)))
 }
 
 fn split_rows(data: Vec<f64>, rows: usize) -> Values {
@@ -90,7 +93,7 @@ impl Checker<'_> {
         self.parts.shape.rows as usize
     }
 
-    fn hidden(&self) -> usize {
+    pub(super) fn hidden(&self) -> usize {
         self.parts.shape.hidden as usize
     }
 
@@ -368,76 +371,4 @@ impl Checker<'_> {
         }
         Ok(all)
     }
-
-    /// A gated network of `whole` inner columns, dealt to the ranks; not rounded.
-    fn network(&self, place: Place, names: [&'static str; 2], whole: usize, x: &[Vec<f64>]) -> Result<Values> {
-        let alpha = 1.0 / libm::sqrt(self.hidden() as f64);
-        let up = r::rounded(self.weights.product(place, names[0], 0, Split::Outputs, x, alpha)?);
-        let inner = activated(&up, whole / self.parts.ranks.len());
-        self.weights.product(place, names[1], 0, Split::Inputs, &inner, 1.0 / libm::sqrt(whole as f64))
-    }
-
-    /// Routed and shared experts; the choice is the ranks' own, checked against the scores.
-    fn experts(&mut self, place: Place, experts: &Experts, x: &[Vec<f64>]) -> Result<Values> {
-        let top_k = experts.top_k as usize;
-        let (count, hidden) = (experts.experts as usize, self.hidden());
-        let alpha = 1.0 / libm::sqrt(hidden as f64);
-        let scores = self.weights.product(place, "router", 0, Split::None, x, alpha)?;
-        let correction = match experts.correction_bias {
-            true => Some(self.weights.vector(place, weights::CORRECTION, count)?),
-            false => None,
-        };
-        let chosen = self.parts.ranks[0].scratch.read::<u32>("chosen", x.len() * top_k)?;
-        let mut right = true;
-        for me in self.parts.ranks {
-            right &= me.scratch.read::<u32>("chosen", x.len() * top_k)? == chosen;
-        }
-        let mut out = vec![vec![0.0; hidden]; x.len()];
-        let placed = self.parts.layout.get(place, "experts")?.matrix.store;
-        let gain = if placed == weights::Store::Mxfp4 { 0.55 } else { 1.0 };
-        let whole = experts.intermediate as usize;
-        for (row, own) in x.iter().enumerate() {
-            let ids = &chosen[row * top_k..(row + 1) * top_k];
-            let (weights, valid) = routing(&scores[row], correction.as_deref(), ids);
-            right &= valid;
-            for (id, weight) in ids.iter().zip(weights) {
-                let one = std::slice::from_ref(own);
-                let up = r::rounded(self.weights.product(place, "experts", u64::from(*id), Split::Outputs, one, alpha * gain)?);
-                let inner = activated(&up, whole / self.parts.ranks.len());
-                let scale = gain / libm::sqrt(whole as f64);
-                let down = self.weights.product(place, weights::EXPERTS_DOWN, u64::from(*id), Split::Inputs, &inner, scale)?;
-                out[row].iter_mut().zip(&down[0]).for_each(|(sum, v)| *sum += weight * v);
-            }
-        }
-        self.rows.push(CheckRow { what: format!("{place}.router"), relative_error: 0.0, right });
-        if let Some(shared) = &experts.shared {
-            let names = ["shared_gate_up_proj", "shared_down_proj"];
-            let more = self.network(place, names, shared.intermediate as usize, x)?;
-            out.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(sum, v)| *sum += v);
-        }
-        Ok(r::rounded(out))
-    }
-}
-
-/// `[gate of rank 0, up of rank 0, gate of rank 1, …]` → the inner values.
-fn activated(up: &[Vec<f64>], share: usize) -> Values {
-    let one = |row: &Vec<f64>| row.chunks(2 * share).flat_map(|part| (0..share).map(|i| r::activated(part[i], part[share + i]))).collect();
-    up.iter().map(one).collect()
-}
-
-/// Weights of the chosen experts, and whether no other was clearly better:
-/// scores stored in bf16 may swap neighbours.
-fn routing(scores: &[f64], correction: Option<&[f64]>, ids: &[u32]) -> (Vec<f64>, bool) {
-    const NEIGHBOURS: f64 = 0.02;
-    let sigmoid = |x: f64| 1.0 / (1.0 + libm::exp(-x));
-    let rank = |e: usize| correction.map_or(scores[e], |c| sigmoid(scores[e]) + c[e]);
-    let distinct = ids.iter().enumerate().all(|(i, id)| (*id as usize) < scores.len() && !ids[..i].contains(id));
-    if !distinct {
-        return (vec![0.0; ids.len()], false);
-    }
-    let least = ids.iter().map(|id| rank(*id as usize)).fold(f64::INFINITY, f64::min);
-    let best_other = (0..scores.len()).filter(|e| !ids.contains(&(*e as u32))).map(rank).fold(f64::NEG_INFINITY, f64::max);
-    let worth = |id: u32| if correction.is_some() { sigmoid(scores[id as usize]) } else { libm::exp(scores[id as usize]) };
-    let total: f64 = ids.iter().map(|id| worth(*id)).sum();
-    (ids.iter().map(|id| worth(*id) / total).collect(), least >= best_other - NEIGHBOURS)
 }

@@ -111,13 +111,13 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// The steps `range` of all ranks, from this thread.
+    /// The whole pass of all ranks, from this thread, into a capture.
     ///
     /// # Errors
     /// As [`Runner::enqueue`].
-    pub fn all(&self, program: &[Vec<Step>], range: std::ops::Range<usize>, marks: Option<&Marks<'_>>) -> Result<()> {
+    pub fn all(&self, program: &[Vec<Step>], marks: Option<&Marks<'_>>) -> Result<()> {
         let mut blocks = 0;
-        for index in range {
+        for index in 0..program[0].len() {
             let steps: Vec<&Step> = program.iter().map(|steps| &steps[index]).collect();
             if let Some(marks) = marks.filter(|_| steps[0].begins) {
                 mark(&marks.events[blocks], &self.ranks[marks.rank].stream)?;
@@ -131,7 +131,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs the steps `range` once, as a graph of their own.
+    /// Runs the steps `range` once, as a graph of their own, without second streams.
     ///
     /// # Errors
     /// As [`Runner::capture`] and [`Replay::time_us`].
@@ -139,7 +139,14 @@ impl<'a> Runner<'a> {
         if range.is_empty() {
             return Ok(());
         }
-        self.capture(|| self.all(program, range, None))?.time_us().map(|_| ())
+        let fill = || {
+            for index in range {
+                let steps: Vec<&Step> = program.iter().map(|steps| &steps[index]).collect();
+                self.enqueue(&steps, false)?;
+            }
+            Ok(())
+        };
+        self.capture(fill)?.time_us().map(|_| ())
     }
 
     /// Captures what `fill` puts on the streams.

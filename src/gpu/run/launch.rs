@@ -223,6 +223,8 @@ pub fn embed(tokens: u64, table: u64, output: u64, width: u64, first: u64, share
 pub enum Contents {
     /// Random bits.
     Bits,
+    /// Four-bit integers from -7 to 7, stored plus 8, of mean 0.
+    Integers,
     /// bf16, uniform from the first number to the second.
     Uniform(f64, f64),
     /// Exponents 125 to 127.
@@ -233,6 +235,7 @@ pub enum Contents {
 pub fn fill(target: u64, bytes: u64, seed: u64, contents: Contents) -> Launch {
     let (shape, low, span) = match contents {
         Contents::Bits => (0, 0.0, 0.0),
+        Contents::Integers => (3, 0.0, 0.0),
         Contents::Uniform(low, high) => (1, low, high - low),
         Contents::Exponents => (2, 0.0, 0.0),
     };

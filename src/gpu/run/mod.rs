@@ -11,6 +11,7 @@
 //! strategy it is, only the caller knows.
 
 pub mod check;
+mod check_feed;
 pub mod exchange;
 pub mod execute;
 pub mod launch;
@@ -109,8 +110,8 @@ pub struct Measured {
     pub boundaries: Vec<Boundaries>,
     /// Numbers against double precision.
     pub checks: Vec<CheckRow>,
-    /// Distinct experts of the last layer, if there are experts.
-    pub distinct_experts: Option<u32>,
+    /// Distinct experts of a layer, the mean over layers, if there are experts.
+    pub distinct_experts: Option<f64>,
     /// A copy of 1 GiB on the device, bytes read and written, GB/s.
     pub copy_gbps: f64,
     /// Clock of the multiprocessors before and after, GHz.
@@ -156,6 +157,9 @@ pub const ROWS_MAX: u64 = 8;
 
 /// Pools are at least so large, several times any L2.
 const POOL_BYTES: u64 = 768 << 20;
+
+/// Most channels of NCCL where ranks share a GPU: 16 ranks × 8 blocks fit its multiprocessors.
+const SHARED_CHANNELS: i32 = 8;
 
 /// Sizes of a pass.
 ///
@@ -203,7 +207,8 @@ pub fn pass(options: &PassOptions, tell: &mut dyn FnMut(Answer)) -> Result<()> {
         .map(|rank| Rank::open(group.as_ref(), rank, &model, &shape, &layout, options.seed))
         .collect::<Result<Vec<_>>>()?;
     let communicators = match &group {
-        Some(group) => Some(Communicators::open(group, 0, 0)?),
+        // Blocks of all ranks wait for each other: on a shared GPU they must all be resident.
+        Some(group) => Some(Communicators::open(group, 0, if options.devices < ranks.len() { SHARED_CHANNELS } else { 0 })?),
         None => None,
     };
     tell(Answer::Progress("ranks opened".to_owned()));
@@ -223,14 +228,11 @@ pub fn pass(options: &PassOptions, tell: &mut dyn FnMut(Answer)) -> Result<()> {
     }
     let runner = Runner { ranks: &ranks, group: group.as_ref() };
     tell(Answer::Progress("kernels compiled".to_owned()));
-    let checks = check::check(&runner, &parts, &plan, &program, options.check)?;
+    let (checks, distinct) = check::check(&runner, &parts, &plan, &program, options.check)?;
     tell(Answer::Progress("numbers checked".to_owned()));
     let mut measured = time(options, &runner, &plan, &program)?;
     measured.checks = checks;
-    measured.distinct_experts = match ranks[0].scratch.read::<u32>("entry_count", 1) {
-        Ok(count) => count.first().copied(),
-        Err(_) => None,
-    };
+    measured.distinct_experts = distinct;
     let bench = Bench::open(0)?;
     measured.copy_gbps = copy_gbps(&bench)?;
     measured.clock_ghz = (before_ghz, bench.clock_ghz);

@@ -25,8 +25,10 @@ use crate::gpu::run::scratch::Shape;
 use crate::gpu::run::weights::Layout;
 use crate::gpu::run::weights::Pool;
 use crate::gpu::run::weights::Pools;
+use crate::model::Dtype;
 use crate::model::Model;
 use crate::model::shape::Attention;
+use crate::model::shape::FeedForward;
 
 /// One rank.
 pub struct Rank {
@@ -105,14 +107,18 @@ impl Rank {
         let mut put = |target: u64, bytes: u64, seed: u64, contents: Contents| {
             self.ready(&mut functions, &launch::fill(target, bytes, seed, contents))?.enqueue(&self.stream)
         };
-        let int4 = model.kinds.iter().any(|layer| matches!(&layer.feed_forward, crate::model::shape::FeedForward::Experts(e) if matches!(e.up_dtype, crate::model::Dtype::Int4 { .. })));
+        let int4 = model.kinds.iter().any(|layer| match &layer.feed_forward {
+            FeedForward::Experts(experts) => matches!(experts.up_dtype, Dtype::Int4 { .. }),
+            FeedForward::Dense(_) => false,
+        });
         for pool in Pool::ALL {
             // Sharded pools differ from rank to rank.
             let (seed, contents) = match pool {
                 Pool::Sharded => (seed + 1000 * (rank + 1), Contents::Uniform(-UNIT, UNIT)),
                 Pool::Replicated => (seed + 1, Contents::Uniform(-UNIT, UNIT)),
+                Pool::Nibbles if int4 => (seed + 1000 * (rank + 1) + 2, Contents::Integers),
                 Pool::Nibbles => (seed + 1000 * (rank + 1) + 2, Contents::Bits),
-                // Times -8 to 7, whose variance is 21.5.
+                // Times integers whose variance is 17.5.
                 Pool::Scales if int4 => (seed + 1000 * (rank + 1) + 3, Contents::Uniform(0.1, 0.3)),
                 Pool::Scales => (seed + 1000 * (rank + 1) + 3, Contents::Exponents),
                 Pool::Norms => (seed + 4, Contents::Uniform(0.5, 1.5)),

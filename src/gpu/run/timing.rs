@@ -54,7 +54,7 @@ pub struct Boundaries {
 /// # Errors
 /// When the device fails.
 pub fn total(runner: &Runner<'_>, program: &[Vec<Step>], repeats: usize) -> Result<Vec<f64>> {
-    let replay = runner.capture(|| runner.all(program, 0..program[0].len(), None))?;
+    let replay = runner.capture(|| runner.all(program, None))?;
     replay.times_us(3, repeats)
 }
 
@@ -106,7 +106,7 @@ pub fn boundaries(runner: &Runner<'_>, program: &[Vec<Step>]) -> Result<Vec<Boun
         let timing = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let events = (0..=blocks).map(|_| marked.context.new_event(timing).explain("make an event")).collect::<Result<Vec<_>>>()?;
         let marks = Marks { rank, events: &events };
-        let replay = runner.capture(|| runner.all(program, 0..program[0].len(), Some(&marks)))?;
+        let replay = runner.capture(|| runner.all(program, Some(&marks)))?;
         replay.time_us()?;
         let mut stamps: Vec<Vec<f64>> = vec![Vec::new(); blocks + 1];
         let mut totals = Vec::new();

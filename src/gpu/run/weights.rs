@@ -182,10 +182,10 @@ impl Layout {
         for (_, pool, matrix) in &wanted {
             let whole = (matrix.bytes() * matrix.count).max(matrix.n * 2 * u64::from(matrix.k == 0));
             let size = &mut sizes[pool.index()];
-            *size = (*size).max(whole * 5 / 4).max(if matrix.k == 0 { 1 << 20 } else { least });
+            *size = (*size).max(whole * 9 / 4).max(if matrix.k == 0 { 1 << 20 } else { least });
             if *pool == Pool::Nibbles {
                 let scales = &mut sizes[Pool::Scales.index()];
-                *scales = (*scales).max(matrix.scales() * matrix.count * 5 / 4).max(least / 8);
+                *scales = (*scales).max(matrix.scales() * matrix.count * 9 / 4).max(least / 8);
             }
         }
         sizes.iter_mut().for_each(|size| *size = size.next_multiple_of(1 << 20));
