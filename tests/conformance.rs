@@ -29,7 +29,8 @@ use lanecast::trace::record::Reader;
 use lanecast::trace::record::Record;
 
 /// Model, tokens, ranks.
-const PASSES: [(&str, u64, u32); 5] = [("kimi-k2.5", 3, 8), ("kimi-k2.5", 1, 2), ("llama-3.1-70b", 4, 8), ("gpt-oss-120b", 3, 8), ("qwen3-235b", 1, 4)];
+const PASSES: [(&str, u64, u32); 5] =
+    [("kimi-k2.5", 3, 8), ("kimi-k2.5", 1, 2), ("llama-3.1-70b", 4, 8), ("gpt-oss-120b", 3, 8), ("qwen3-235b", 1, 4)];
 
 fn options(pass: (&str, u64, u32)) -> PassOptions {
     let way = Way::Ours { implementation: Implementation::OneShotPushLl, grid: None };

@@ -29,11 +29,13 @@ use lanecast::trace::record::Record;
 const SHARED: [(&str, &str); 2] = [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("NCCL_NVLS_ENABLE", "0")];
 
 /// Passes that the constants of `h200-own` were fitted on.
-const FITTED: [&str; 4] = [
+const FITTED: [&str; 6] = [
+    "kimi-t1-nccl-ring-ll.csv",
     "kimi-t1-one-shot-push.csv",
-    "kimi-t3-one-shot-push.csv",
     "kimi-t1-tp1.csv",
-    "kimi-eager-t3-one-shot-push.csv",
+    "kimi-t3-nccl-ring-ll.csv",
+    "kimi-t3-one-shot-push.csv",
+    "kimi-t3-tp1.csv",
 ];
 
 struct Pass {
@@ -69,14 +71,25 @@ impl Pass {
         FITTED.contains(&self.file.as_str())
     }
 
-    /// Milliseconds by kind: of operations by themselves, on rank 0.
-    fn kinds_ms(&self) -> BTreeMap<String, f64> {
-        let mut kinds = BTreeMap::new();
+    /// Milliseconds by kind on rank 0: of operations by themselves, and as placed in the pass.
+    fn kinds_ms(&self) -> BTreeMap<String, (f64, f64)> {
+        let mut kinds: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for row in self.rows.iter().filter(|row| row.rank == 0) {
             let us: f64 = row.detail("chain_us").and_then(|text| text.parse().ok()).unwrap_or(0.0);
-            *kinds.entry(row.detail("kind").unwrap_or("").replace('_', " ")).or_default() += us / 1e3;
+            let kind = kinds.entry(row.detail("kind").unwrap_or("").replace('_', " ")).or_default();
+            kind.0 += us / 1e3;
+            kind.1 += (row.end.0 - row.start.0) as f64 / 1e9;
         }
         kinds
+    }
+
+    /// Microseconds of a layer's all-reduce by itself: in the chain, and simulated with the chain's gap.
+    fn allreduce_us(&self) -> (f64, f64) {
+        let all: Vec<f64> = (self.rows.iter())
+            .filter(|row| row.rank == 0 && row.detail("kind") == Some("all-reduce"))
+            .filter_map(|row| row.detail("chain_us")?.parse().ok())
+            .collect();
+        (all.iter().sum::<f64>() / all.len().max(1) as f64, self.simulated.allreduce.mean.us() + CHAIN_GAP_US)
     }
 }
 
@@ -87,7 +100,7 @@ fn load(file: &Path) -> Pass {
     let header = reader.header().clone();
     let number = |key: &str| header.get(key).and_then(|text| text.parse::<u64>().ok()).expect(key);
     let (tokens, ranks) = (number("tokens"), number("ranks") as u32);
-    let machine = Machine::load("h200-shared-own").expect("embedded");
+    let machine = Machine::load(if ranks == 1 { "h200-own" } else { "h200-shared-own" }).expect("embedded");
     let model = Model::load(header.get("model").expect("model")).expect("embedded");
     let workload = Workload::new(if tokens == 1 { Phase::Decode } else { Phase::Verify }, tokens, number("context"));
     let partition = Partition::tensor(ranks);
@@ -106,7 +119,8 @@ fn load(file: &Path) -> Pass {
 fn passes() -> Vec<Pass> {
     let folder = path("traces/run-h200");
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "csv")).collect();
+    let mut files: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "csv")).collect();
     files.sort();
     files.iter().map(|file| load(file)).collect()
 }
@@ -134,35 +148,46 @@ fn totals(passes: &[Pass]) -> String {
 }
 
 fn kinds(passes: &[Pass]) -> String {
-    let mut text = String::from("| trace | kind | by itself, ms | simulated, ms | difference, % |\n|---|---|--:|--:|--:|\n");
-    for pass in passes.iter().filter(|pass| pass.text("launch") == "graph" && pass.kinds_ms().values().sum::<f64>() > 0.0) {
-        let gap = pass.simulated.launch.ms() / pass.simulated.assembled.program.ranks as f64;
-        let _ = gap;
+    let mut text = String::from(
+        "| trace | kind | by itself, ms | placed in the pass, ms | simulated, ms | against placed, % |\n|---|---|--:|--:|--:|--:|\n",
+    );
+    for pass in passes.iter().filter(|pass| pass.text("launch") == "graph") {
+        let gap = pass.simulated.launch.ms() / launches(pass, None).max(1) as f64;
         let simulated: BTreeMap<&str, f64> = pass.simulated.by_kind().into_iter().map(|(kind, share)| (kind, share.time.ms())).collect();
-        for (kind, measured) in pass.kinds_ms() {
-            // The simulator keeps the gaps between kernels apart; a chain holds them.
-            let launches: u64 = launches(pass, &kind);
-            let ours = simulated.get(kind.as_str()).copied().unwrap_or(0.0) + launches as f64 * GAP_MS;
-            if measured < 0.02 {
+        for (kind, (alone, placed)) in pass.kinds_ms() {
+            // The simulator keeps the gaps between kernels apart.
+            let ours = simulated.get(kind.as_str()).copied().unwrap_or(0.0) + launches(pass, Some(&kind)) as f64 * gap;
+            if placed < 0.1 {
                 continue;
             }
-            let _ = writeln!(
-                text,
-                "| {} | {kind} | {measured:.3} | {ours:.3} | {:+.0} |",
-                pass.file.trim_end_matches(".csv"),
-                (ours / measured - 1.0) * 100.0
-            );
+            let name = pass.file.trim_end_matches(".csv");
+            let _ = writeln!(text, "| {name} | {kind} | {alone:.3} | {placed:.3} | {ours:.3} | {:+.0} |", (ours / placed - 1.0) * 100.0);
         }
     }
     text
 }
 
-/// The gap between kernels of a replayed graph on this kind.
-const GAP_MS: f64 = 0.000_509;
+fn allreduces(passes: &[Pass]) -> String {
+    let mut text = String::from("| trace | in a chain, us | simulated, us | difference, % |\n|---|--:|--:|--:|\n");
+    for pass in passes.iter().filter(|pass| pass.text("ranks") != "1" && pass.text("launch") == "graph") {
+        let (measured, ours) = pass.allreduce_us();
+        let _ = writeln!(
+            text,
+            "| {} | {measured:.2} | {ours:.2} | {:+.1} |",
+            pass.file.trim_end_matches(".csv"),
+            (ours / measured - 1.0) * 100.0
+        );
+    }
+    text
+}
 
-fn launches(pass: &Pass, kind: &str) -> u64 {
+/// A node of a chain of equal kernels in a graph, the kind `h200`.
+const CHAIN_GAP_US: f64 = 0.509;
+
+/// Launches of a rank, of one kind or of all.
+fn launches(pass: &Pass, kind: Option<&str>) -> u64 {
     (pass.plan.expand(0).iter())
-        .filter(|planned| lanecast::case::kind_of(planned.action) == kind)
+        .filter(|planned| kind.is_none_or(|kind| lanecast::case::kind_of(planned.action) == kind))
         .map(|planned| planned.action.compute().map_or(1, |op| u64::from(op.launches)))
         .sum()
 }
@@ -171,7 +196,10 @@ fn launches(pass: &Pass, kind: &str) -> u64 {
 fn orders(passes: &[Pass]) -> String {
     let mut groups: BTreeMap<(String, String, String), Vec<&Pass>> = BTreeMap::new();
     for pass in passes.iter().filter(|pass| pass.text("ranks") == "8") {
-        groups.entry((pass.text("model").to_owned(), pass.text("tokens").to_owned(), pass.text("launch").to_owned())).or_default().push(pass);
+        groups
+            .entry((pass.text("model").to_owned(), pass.text("tokens").to_owned(), pass.text("launch").to_owned()))
+            .or_default()
+            .push(pass);
     }
     let mut text = String::from("| model, tokens, launch | measured order | simulated order |\n|---|---|---|\n");
     for ((model, tokens, launch), mut list) in groups {
@@ -189,6 +217,7 @@ fn page() -> String {
     let head = std::fs::read_to_string(path("tests/fixtures/run-h200.md")).expect("the page's words");
     head.replace("{{totals}}", totals(&passes).trim_end())
         .replace("{{kinds}}", kinds(&passes).trim_end())
+        .replace("{{allreduces}}", allreduces(&passes).trim_end())
         .replace("{{orders}}", orders(&passes).trim_end())
 }
 

@@ -108,7 +108,9 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let measured = run::measure(&options, &environment, &mut |text| session.detail(text))?;
     let scale = record::scale(&measured, &plan);
     if let Some(off) = scale.filter(|s| (s - 1.0).abs() > record::SCALE_OFF) {
-        session.warn(&format!("the pass takes {off:.3} of the sum of its operations by themselves: kinds are placed, not measured, by more than a tenth"));
+        session.warn(&format!(
+            "the pass takes {off:.3} of the sum of its operations by themselves: kinds are placed, not measured, by more than a tenth"
+        ));
     }
     if let Some(path) = &arguments.trace {
         let header = header(&loaded, &options, &measured, strategy, &plan, scale);
@@ -118,7 +120,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
 }
 
 /// What the worker is asked, with NCCL's variables.
-fn prepare(arguments: &Arguments, loaded: &Loaded, plan: &Plan, strategy: &'static Strategy) -> Result<(PassOptions, Vec<(String, String)>)> {
+fn prepare(
+    arguments: &Arguments,
+    loaded: &Loaded,
+    plan: &Plan,
+    strategy: &'static Strategy,
+) -> Result<(PassOptions, Vec<(String, String)>)> {
     if strategy.executor == Executor::ModelledOnly {
         return Err(Fault::new("strategy-modelled-only", format!("{} can be simulated, not run: {}", strategy.id, strategy.summary))
             .help("`lanecast strategies` says who can run each"));
@@ -194,7 +201,10 @@ fn way(strategy: &'static Strategy, context: &Context<'_>, bytes: u64) -> Result
     let blocks: Vec<_> = lowering.schedule.blocks.iter().filter(|block| block.rank == 0).collect();
     let threads = blocks.iter().map(|block| block.block_threads).max().unwrap_or(0);
     // Islands, packets and copies deal their work in another way than the schedule's blocks.
-    let same = matches!(implementation, Implementation::OneShotPull | Implementation::OneShotPushLl | Implementation::TwoShotPull | Implementation::SymmetricLl);
+    let same = matches!(
+        implementation,
+        Implementation::OneShotPull | Implementation::OneShotPushLl | Implementation::TwoShotPull | Implementation::SymmetricLl
+    );
     let grid = Grid { blocks: blocks.len() as u32, threads: threads.next_multiple_of(32).min(512) };
     Ok(Way::Ours { implementation, grid: (same && threads > 0).then_some(grid) })
 }
@@ -237,10 +247,19 @@ fn header(loaded: &Loaded, options: &PassOptions, measured: &Measured, strategy:
     header
 }
 
-fn dry_report(session: &Session, loaded: &Loaded, plan: &Plan, options: &PassOptions, environment: &[(String, String)], strategy: &Strategy) -> Report {
-    let mut table = Table::new(vec![Column::text("operation", "operation"), Column::text("how", "how"), Column::number("count", "in a pass")]);
+fn dry_report(
+    session: &Session,
+    loaded: &Loaded,
+    plan: &Plan,
+    options: &PassOptions,
+    environment: &[(String, String)],
+    strategy: &Strategy,
+) -> Report {
+    let mut table =
+        Table::new(vec![Column::text("operation", "operation"), Column::text("how", "how"), Column::number("count", "in a pass")]);
     for way in &options.ways {
-        let count = plan.expand(0).iter().filter_map(|p| p.action.collective()).filter(|c| c.kind == Kind::AllReduce && c.bytes == way.0).count();
+        let count =
+            plan.expand(0).iter().filter_map(|p| p.action.collective()).filter(|c| c.kind == Kind::AllReduce && c.bytes == way.0).count();
         table.row(vec![format!("all-reduce of {} B", way.0).into(), words(&way.1).into(), Number::integer(count as u64).into()]);
     }
     if options.tp > 1 {
@@ -274,7 +293,15 @@ fn words(way: &Way) -> String {
 }
 
 /// Time by kind from chains, and the pass.
-fn report(arguments: &Arguments, session: &Session, loaded: &Loaded, plan: &Plan, measured: &Measured, strategy: &Strategy, scale: Option<f64>) -> Report {
+fn report(
+    arguments: &Arguments,
+    session: &Session,
+    loaded: &Loaded,
+    plan: &Plan,
+    measured: &Measured,
+    strategy: &Strategy,
+    scale: Option<f64>,
+) -> Report {
     let mut table = Table::new(vec![
         Column::text("operation", "operation"),
         Column::text("kind", "kind"),

@@ -87,8 +87,19 @@ pub enum Answer {
 
 /// The codes of this module's faults, to give a worker's back unchanged.
 pub fn known_code(code: &str) -> &'static str {
-    const CODES: [&str; 11] =
-        ["run-model", "gpu-none", "gpu-driver", "gpu-library", "gpu-compile", "gpu-nccl", "gpu-ranks", "gpu-message", "gpu-grid", "gpu-stuck", "io"];
+    const CODES: [&str; 11] = [
+        "run-model",
+        "gpu-none",
+        "gpu-driver",
+        "gpu-library",
+        "gpu-compile",
+        "gpu-nccl",
+        "gpu-ranks",
+        "gpu-message",
+        "gpu-grid",
+        "gpu-stuck",
+        "io",
+    ];
     CODES.into_iter().find(|known| *known == code).unwrap_or("gpu-worker")
 }
 

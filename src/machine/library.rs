@@ -34,6 +34,7 @@ pub const EMBEDDED: &[(&str, &str)] = &embedded![
     "2x4-a800-islands",
     "h200-shared",
     "h200-shared-own",
+    "h200-own",
     "8x-h200",
 ];
 

@@ -49,7 +49,13 @@ pub(super) struct Checker<'a> {
 ///
 /// # Errors
 /// When a device fails. Wrong numbers are rows.
-pub fn check(runner: &Runner<'_>, parts: &Parts<'_>, plan: &Plan, program: &[Vec<Step>], which: Checked) -> Result<(Vec<CheckRow>, Option<f64>)> {
+pub fn check(
+    runner: &Runner<'_>,
+    parts: &Parts<'_>,
+    plan: &Plan,
+    program: &[Vec<Step>],
+    which: Checked,
+) -> Result<(Vec<CheckRow>, Option<f64>)> {
     let weights = Weights { layout: parts.layout, ranks: parts.ranks };
     let mut checker = Checker { runner, parts, weights, rows: Vec::new() };
     let mut seen: Vec<u32> = Vec::new();
@@ -227,8 +233,7 @@ impl Checker<'_> {
         };
         let fused = program[0].get(range.end).is_some_and(|step| matches!(step.work, Work::Done));
         if fused {
-            let after: Values =
-                middle[0].iter().zip(&out).map(|(a, b)| a.iter().zip(b).map(|(x, y)| r::round(x + y)).collect()).collect();
+            let after: Values = middle[0].iter().zip(&out).map(|(a, b)| a.iter().zip(b).map(|(x, y)| r::round(x + y)).collect()).collect();
             let found = self.everywhere("residual", hidden)?;
             self.compare(format!("{place}.mlp_allreduce"), &after, &found);
         } else {
@@ -298,7 +303,14 @@ impl Checker<'_> {
                         let mut line = Vec::new();
                         for head in 0..heads {
                             let own = &q[(rank * heads + head) * (nope + rope)..][..nope + rope];
-                            let latent = self.weights.head(rank, place, "k_up_absorbed", head as u64, &own[..nope], 1.0 / libm::sqrt(nope as f64))?;
+                            let latent = self.weights.head(
+                                rank,
+                                place,
+                                "k_up_absorbed",
+                                head as u64,
+                                &own[..nope],
+                                1.0 / libm::sqrt(nope as f64),
+                            )?;
                             line.extend(latent.into_iter().map(r::round));
                             line.extend(r::turned(&own[nope..], &turn(row, rope)));
                         }

@@ -334,8 +334,5 @@ pub fn attention(heads: &Heads, query: u64, cache: u64, scratch: (u64, u64), out
 /// The most likely token of each row, in two kernels.
 pub fn sample(logits: u64, best: u64, tokens: u64, ranks: u64, rows: u64, share: u64, vocabulary: u64) -> [Launch; 2] {
     let words = [logits, best, tokens, ranks, rows, share, vocabulary];
-    [
-        Launch::new("sample", "sample_parts", (64, rows, 1), 256, &words),
-        Launch::new("sample", "sample_last", (rows, 1, 1), 64, &words),
-    ]
+    [Launch::new("sample", "sample_parts", (64, rows, 1), 256, &words), Launch::new("sample", "sample_last", (rows, 1, 1), 64, &words)]
 }

@@ -209,7 +209,9 @@ impl Lowering<'_> {
         let qkv = self.at("qkv_a")?;
         let query = |offset: u64| self.at("query").map(|at| Rows { at: at + offset * 2, row: heads * line, batch: line });
         let launches = match op.name {
-            "qkv_a_proj" => self.product(place, op.name, self.hidden_rows(self.at("normed")?), Rows::plain(qkv, width), self.shape.hidden)?,
+            "qkv_a_proj" => {
+                self.product(place, op.name, self.hidden_rows(self.at("normed")?), Rows::plain(qkv, width), self.shape.hidden)?
+            }
             "qkv_a_norm" => {
                 let one = |offset: u64, name: &'static str, to: &'static str, width_out: u64| -> Result<Launch> {
                     let (_, (weight, _)) = self.weight(place, name)?;

@@ -177,7 +177,9 @@ impl Parts<'_> {
                 let tokens = u32::try_from(self.shape.rows).unwrap_or(u32::MAX);
                 Ok((exchange::fused(group, rank, norm, tokens, message)?, true))
             }
-            Way::Fused => Ok((exchange::ours(group, rank, crate::gpu::implementation::Implementation::OneShotPushLl, None, message)?, false)),
+            Way::Fused => {
+                Ok((exchange::ours(group, rank, crate::gpu::implementation::Implementation::OneShotPushLl, None, message)?, false))
+            }
         }
     }
 

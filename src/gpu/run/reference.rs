@@ -117,7 +117,8 @@ impl Weights<'_> {
             let weights = self.shard(rank, placed, index)?;
             let from = if split == Split::Inputs { rank * k } else { 0 };
             for (row, out) in x.iter().zip(&mut all) {
-                let part: Vec<f64> = (0..n).into_par_iter().map(|i| alpha * dot(&weights[i * k..(i + 1) * k], &row[from..from + k])).collect();
+                let part: Vec<f64> =
+                    (0..n).into_par_iter().map(|i| alpha * dot(&weights[i * k..(i + 1) * k], &row[from..from + k])).collect();
                 if split == Split::Inputs && rank > 0 {
                     out.iter_mut().zip(part).for_each(|(sum, more)| *sum += more);
                 } else {
@@ -279,16 +280,7 @@ mod tests {
 
     #[test]
     fn a_window_and_a_sink_by_hand() {
-        let heads = Heads {
-            widths: (1, 1),
-            line: 2,
-            places: (1, 1, 1),
-            heads: (1, 1),
-            tokens: 1,
-            context: 2,
-            window: 2,
-            scale: 1.0,
-        };
+        let heads = Heads { widths: (1, 1), line: 2, places: (1, 1, 1), heads: (1, 1), tokens: 1, context: 2, window: 2, scale: 1.0 };
         // Positions 1 and 2 with scores 0: values 4 and 6, and a sink of weight 1 → 10 / 3.
         let lines = [9.0, 100.0, 0.0, 4.0, 0.0, 6.0];
         let out = attend(&heads, &[1.0], &lines, 0, 0, Some(0.0));
