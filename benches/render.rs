@@ -1,6 +1,7 @@
 //! How long it takes to write what a ranking shows. `cargo bench --bench render`.
 
 use lanecast::render::chart::{Axis, Chart, Point, Series, line_chart};
+use lanecast::render::drawing::WIDE;
 use lanecast::render::{Column, Number, Screen, Table};
 
 fn main() {
@@ -32,6 +33,6 @@ fn chart_of_a_thousand_points(bencher: divan::Bencher) {
     let points = (1..1000).map(|i| Point { x: f64::from(i), y: f64::from(i) * 2.0, interval: None }).collect();
     let axis = || Axis { label: "bytes".to_owned(), log: true };
     let series = vec![Series { name: "measured".to_owned(), points, joined: true, marked: true }];
-    let chart = Chart { title: "latency".to_owned(), x: axis(), y: axis(), series };
-    bencher.bench(|| line_chart(&chart));
+    let chart = Chart { title: "latency".to_owned(), x: axis(), y: axis(), series, named: 1, marks: Vec::new(), diagonal: false };
+    bencher.bench(|| line_chart(&chart, WIDE));
 }

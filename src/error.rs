@@ -38,22 +38,32 @@ pub struct Place {
 impl Fault {
     /// A fault with no place.
     pub fn new(code: &'static str, message: impl Into<String>) -> Box<Fault> {
-        Box::new(Fault { code, message: message.into(), help: None, place: None })
+        Box::new(Fault { code, message: shown(&message.into()), help: None, place: None })
     }
 
     /// Adds what to do about it.
     #[must_use]
     pub fn help(mut self: Box<Fault>, help: impl Into<String>) -> Box<Fault> {
-        self.help = Some(help.into());
+        self.help = Some(shown(&help.into()));
         self
     }
 
-    /// Points at bytes `span` of `text`, read from `name`. The range is cut to the text.
+    /// Points at bytes `span` of `text`, read from `name`. The range is cut to
+    /// the text; of lines too long to read only the surroundings are kept.
     #[must_use]
     pub fn at(mut self: Box<Fault>, name: &str, text: &str, span: std::ops::Range<usize>, label: impl Into<String>) -> Box<Fault> {
         let start = floor_char(text, span.start);
         let end = floor_char(text, span.end).max(start);
-        self.place = Some(Place { source: NamedSource::new(name, text.to_owned()), span: start..end, label: label.into() });
+        let around = around(text, start..end);
+        let (excerpt, span) = match around {
+            None => (visible(text), start..end),
+            Some(part) => {
+                let end = floor_char(text, end.min(part.end).max(start));
+                (visible(&text[part.clone()]), start - part.start..end - part.start)
+            }
+        };
+        let name = if excerpt.len() < text.len() { format!("{name}, from byte {}", start - span.start) } else { name.to_owned() };
+        self.place = Some(Place { source: NamedSource::new(name, excerpt), span, label: label.into() });
         self
     }
 
@@ -61,6 +71,41 @@ impl Fault {
     pub fn io(action: &str, path: &Path, error: &std::io::Error) -> Box<Fault> {
         Fault::new("io", format!("cannot {action} {}: {error}", path.display()))
     }
+}
+
+/// Bytes of a message that people still read.
+const MESSAGE_BYTES_MAX: usize = 2000;
+
+/// Bytes of a line, or of a marked range, that a screen still shows.
+const LINE_BYTES_MAX: usize = 600;
+
+/// A message that quotes a file: without control characters, and cut.
+fn shown(message: &str) -> String {
+    let end = floor_char(message, MESSAGE_BYTES_MAX);
+    let cut = if end < message.len() { "…" } else { "" };
+    visible(&message[..end]) + cut
+}
+
+/// Control characters of a file must not reach a terminal; each becomes one byte, so that places stay.
+pub fn visible(text: &str) -> String {
+    let is_hidden = |c: char| c.is_ascii_control() && !matches!(c, '\n' | '\t' | '\r');
+    if text.contains(is_hidden) { text.replace(is_hidden, "?") } else { text.to_owned() }
+}
+
+/// The part of a text to show, where the lines at `span` are too long.
+fn around(text: &str, span: std::ops::Range<usize>) -> Option<std::ops::Range<usize>> {
+    // A line before and a line after are shown too.
+    let before = text[..span.start].rmatch_indices('\n').nth(1).map_or(0, |(at, _)| at + 1);
+    let after = text[span.end..].match_indices('\n').nth(1).map_or(text.len(), |(at, _)| span.end + at);
+    let longest = text[before..after].lines().map(str::len).max().unwrap_or(0);
+    if longest <= LINE_BYTES_MAX && span.len() <= LINE_BYTES_MAX {
+        return None;
+    }
+    let line = text[..span.start].rfind('\n').map_or(0, |at| at + 1);
+    let start = floor_char(text, line.max(span.start.saturating_sub(LINE_BYTES_MAX / 6)));
+    let end = floor_char(text, span.end.min(span.start + LINE_BYTES_MAX / 2) + LINE_BYTES_MAX / 6);
+    let end = text[span.start..end].find('\n').map_or(end, |at| (span.start + at).max(span.start));
+    Some(start..end)
 }
 
 fn floor_char(text: &str, at: usize) -> usize {
@@ -88,5 +133,45 @@ impl Diagnostic for Fault {
         let place = self.place.as_ref()?;
         let label = LabeledSpan::new(Some(place.label.clone()), place.span.start, place.span.len());
         Some(Box::new(std::iter::once(label)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_cut_around_the_place() {
+        let text = format!("first\n{}wrong{}\nlast\n", "é".repeat(5000), "y".repeat(1 << 20));
+        let start = text.find("wrong").expect("there");
+        let fault = Fault::new("x", "m").at("f.txt", &text, start..start + 5, "here");
+        let place = fault.place.expect("a place");
+        let excerpt = place.source.inner();
+        assert!(excerpt.len() < 1000, "{}", excerpt.len());
+        assert_eq!(&excerpt[place.span], "wrong");
+        let whole = Fault::new("x", "m").at("f.txt", &text, 0..text.len(), "here").place.expect("a place");
+        assert!(whole.source.inner().len() < 1000);
+        let short = Fault::new("x", "m").at("f.txt", "a\nb\n", 2..3, "here").place.expect("a place");
+        assert_eq!((short.source.inner().as_str(), short.source.name()), ("a\nb\n", "f.txt"));
+    }
+
+    #[test]
+    fn terminals_get_no_control_characters() {
+        let fault = Fault::new("x", format!("\u{1b}[31m{}", "z".repeat(1 << 20)));
+        assert!(fault.message.starts_with("?[31mz") && fault.message.len() < 2100);
+        let place = Fault::new("x", "m").at("f", "a\u{1b}b", 2..3, "here").place.expect("a place");
+        assert_eq!(place.source.inner(), "a?b");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_range_of_any_text_is_a_place(text: String, start: u16, length: u16) {
+            let long = format!("{text}{}", text.repeat(50));
+            for text in [&text, &long] {
+                let fault = Fault::new("x", text.as_str()).at("f", text, usize::from(start)..usize::from(start) + usize::from(length), "here");
+                let place = fault.place.expect("a place");
+                proptest::prop_assert!(place.source.inner().get(place.span.clone()).is_some());
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! | 1 | [`units`], [`error`], [`knob`] | integer time, bytes and rates; the one error type; numbers with a source |
 //! | 2 | [`machine`], [`model`], [`collective`], [`trace`], [`render`] | the domain, each part on its own |
 //! | 3 | [`plan`], [`nccl`], [`cost`] | what is to be done, what NCCL decides, what an operation costs |
-//! | 4 | [`strategy`], [`simulate`], `gpu`, [`import`] | ways to communicate, the simulator and the real GPUs, readers |
+//! | 4 | [`strategy`], [`simulate`], `gpu`, [`import`], [`compare`] | ways to communicate, the simulator and the real GPUs, readers, two traces side by side |
 //! | 5 | [`case`] | one question and its answer |
 //! | 6 | [`fit`] | constants against observations |
 //! | 7 | [`decide`] | ranking, speculation, diagnosis, experiments, sweeps |
@@ -31,6 +31,7 @@ pub mod cost;
 pub mod nccl;
 pub mod plan;
 
+pub mod compare;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod import;

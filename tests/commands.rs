@@ -3,6 +3,7 @@
 //! rewrites them; read the difference before committing it.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -13,7 +14,27 @@ fn snapshots() {
         .insert_var("[VERSION]", env!("CARGO_PKG_VERSION"))
         .expect("a valid variable")
         .case("tests/cmd/*.trycmd")
-        .case("README.md");
+        .case("README.md")
+        .run();
+    the_readme_shows_the_import();
+}
+
+/// The README's two commands need files beside them, so they run as a case of
+/// their own; what the README shows is that case's text.
+fn the_readme_shows_the_import() {
+    const BEFORE: &str = "<!-- as in tests/cmd/import.trycmd -->\n```text\n";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).expect(name).replace("\r\n", "\n");
+    let case = read("tests/cmd/import.trycmd");
+    let case = case.trim_start_matches("```\n").trim_end_matches("```\n");
+    let readme = read("README.md");
+    let (head, rest) = readme.split_once(BEFORE).expect("the README has the place");
+    let (shown, tail) = rest.split_once("```\n").expect("it ends");
+    if std::env::var("TRYCMD").is_ok_and(|mode| mode == "overwrite") {
+        std::fs::write(root.join("README.md"), format!("{head}{BEFORE}{case}```\n{tail}")).expect("written");
+        return;
+    }
+    assert_eq!(shown, case, "TRYCMD=overwrite cargo test --test commands copies it");
 }
 
 fn lanecast() -> Command {

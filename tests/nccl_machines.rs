@@ -114,6 +114,7 @@ fn machine(shape: &Shape) -> Machine {
         notes: Vec::new(),
         versions: Versions::default(),
         peer_access: PeerAccess::Direct,
+        redirects_peers: false,
         ranks_per_gpu: 1,
         kinds: BTreeMap::from([("gpu".to_owned(), kind)]),
         nodes,

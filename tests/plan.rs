@@ -172,7 +172,7 @@ fn hybrids_alternate_two_templates() {
 fn draft_steps_follow_with_collectives_of_their_own() {
     let model = load("kimi-k2.5");
     let workload = Workload::verify(3, 4096);
-    let drafting = Drafting { draft: Draft::Eagle3(Eagle3::for_model(&model)), steps: 2 };
+    let drafting = Drafting { draft: Draft::Eagle3(Eagle3::for_model(&model)), steps: 2, width: 1 };
     let plan =
         Build { model: &model, workload: &workload, partition: Partition::tensor(8), drafting: Some(&drafting) }.plan().expect("a plan");
     let summary = plan.summary();
@@ -192,7 +192,7 @@ fn draft_steps_follow_with_collectives_of_their_own() {
     );
 
     let deepseek = load("deepseek-v3");
-    let mtp = Drafting { draft: Draft::Mtp, steps: 1 };
+    let mtp = Drafting { draft: Draft::Mtp, steps: 1, width: 1 };
     let plan =
         Build { model: &deepseek, workload: &workload, partition: Partition::tensor(8), drafting: Some(&mtp) }.plan().expect("a plan");
     assert!(plan.expand(0).iter().any(|p| p.id.to_string() == "D00.eh_proj.r0"));
@@ -247,7 +247,7 @@ proptest! {
     fn every_dependency_precedes(entry in 0usize..8, tokens in 1u64..6, batch in 1u64..5, pp in 1u32..4, tp in prop::sample::select(vec![1u32, 2, 4, 8]), expert in any::<bool>(), all_reduce in any::<bool>()) {
         let model = load(CATALOG[entry].id);
         let exchange = if all_reduce { ExpertExchange::AllReduce } else { ExpertExchange::AllToAll };
-        let partition = Partition { tp, pp, ep: if expert { tp } else { 1 }, exchange };
+        let partition = Partition { tp, pp, ep: if expert { tp } else { 1 }, exchange, ..Partition::tensor(tp) };
         let workload = Workload { batch, ..Workload::verify(tokens, 3000) };
         let plan = Plan::build(&model, &workload, partition).expect("all eight models split over 8 ranks");
         let mut met: Vec<Vec<Collective>> = Vec::new();

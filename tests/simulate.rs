@@ -246,7 +246,7 @@ fn ranks_at_different_entries_meet() {
             Run { template: 1, repeats: 5, members: 0b10 },
             Run { template: 1, repeats: 15, members: 0b10 },
         ],
-        collectives: vec![collective],
+        collectives: vec![std::sync::Arc::new(collective)],
         network,
         launch: Launch::Graph { gap: 0 },
     };
@@ -283,7 +283,7 @@ fn empty_collectives_are_passed_by() {
     let outcome = run(&program);
     assert_eq!(outcome.totals[0].count, 50_000);
     assert_eq!([outcome.ends[0].time, outcome.ends[1].time], [50_000 * 50, 50_000 * 70]);
-    program.collectives = vec![Timed::new(&Schedule::new(2, 0), &mut toy, 1)];
+    program.collectives = vec![std::sync::Arc::new(Timed::new(&Schedule::new(2, 0), &mut toy, 1))];
     assert_eq!(run(&program).critical().time, 0);
 }
 

@@ -9,6 +9,7 @@ use crate::plan::Role;
 use crate::simulate::CollectiveTotals;
 use crate::simulate::Options;
 use crate::simulate::Outcome;
+use crate::simulate::apart;
 use crate::simulate::simulate;
 use crate::strategy::Context;
 use crate::units::Time;
@@ -16,6 +17,8 @@ use crate::units::Time;
 use super::assemble::Assembled;
 use super::assemble::EXPERTS;
 use super::assemble::assemble;
+use super::assemble::assemble_at;
+use super::prices::Prices;
 use super::question::Policy;
 use super::question::Question;
 
@@ -69,8 +72,33 @@ pub struct Share {
 /// # Errors
 /// What assembling and simulating can meet.
 pub fn answer(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>, options: Options) -> Result<Answer> {
-    let assembled = assemble(question, plan, policy, context)?;
+    run(assemble(question, plan, policy, context)?, options)
+}
+
+/// Simulates what was assembled.
+///
+/// # Errors
+/// What simulating can meet.
+pub fn run(assembled: Assembled, options: Options) -> Result<Answer> {
     let outcome = simulate(&assembled.program, options)?;
+    Ok(figures(assembled, outcome))
+}
+
+/// The same from collectives that other questions have met before, see [`apart`]:
+/// equal to [`answer`] but for the number of events.
+///
+/// # Errors
+/// As [`answer`].
+pub fn answer_at(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>, prices: &mut Prices) -> Result<Answer> {
+    let (assembled, probes) = assemble_at(question, plan, policy, context, prices)?;
+    let outcome = match apart::outcome(&assembled.program, &probes) {
+        Some(outcome) => outcome,
+        None => simulate(&assembled.program, Options::default())?,
+    };
+    Ok(figures(assembled, outcome))
+}
+
+fn figures(assembled: Assembled, outcome: Outcome) -> Answer {
     let ranks = u64::from(assembled.partition.tp);
     let pass = Time(outcome.critical().time);
     let (mut waited, mut spent) = (0, 0);
@@ -89,7 +117,7 @@ pub fn answer(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &C
     let skew = Time(waited / ranks);
     let communication = Time(spent / ranks);
     let launch = pass.saturating_sub(communication).saturating_sub(skew).saturating_sub(compute);
-    Ok(Answer { pass, communication, skew, compute, launch, allreduce, outcome, assembled })
+    Answer { pass, communication, skew, compute, launch, allreduce, outcome, assembled }
 }
 
 /// Picoseconds after the last arrival, summed over a stage's ranks.

@@ -1,6 +1,8 @@
 //! A plan, a policy and a machine become the simulator's program.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::cost;
 use crate::cost::Cache;
@@ -23,9 +25,9 @@ use crate::simulate::Operation;
 use crate::simulate::Program;
 use crate::simulate::Record;
 use crate::simulate::Template;
+use crate::simulate::apart::Probe;
 use crate::simulate::program::Run;
 use crate::strategy::Context;
-use crate::strategy::Kernel;
 use crate::units::Time;
 
 use super::chain::ChainLaunch;
@@ -33,7 +35,8 @@ use super::chain::launch_of;
 use super::groups::Groups;
 use super::groups::members;
 use super::groups::stages;
-use super::pricing::price;
+use super::prices::Asked;
+use super::prices::Prices;
 use super::question::LaunchMode;
 use super::question::Policy;
 use super::question::Question;
@@ -101,6 +104,22 @@ pub struct Label {
 /// What lowering and pricing can meet.
 pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>) -> Result<Assembled> {
     let machine = question.machine;
+    let mut prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
+    Ok(assemble_at(question, plan, policy, context, &mut prices)?.0)
+}
+
+/// The same with collectives that may have been priced before, and their probes.
+///
+/// # Errors
+/// As [`assemble`].
+pub fn assemble_at(
+    question: &Question<'_>,
+    plan: &Plan,
+    policy: &Policy,
+    context: &Context<'_>,
+    prices: &mut Prices,
+) -> Result<(Assembled, Vec<Rc<RefCell<Probe>>>)> {
+    let machine = question.machine;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
     let part = &shared(kind, sharers(machine, plan));
     let mut builder = Builder {
@@ -110,7 +129,9 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
         plan,
         policy,
         groups: Groups::new(context, plan.partition)?,
-        roads: Roads::new(machine),
+        asked: Asked::of(context, plan.partition),
+        prices,
+        probes: Vec::new(),
         known: BTreeMap::new(),
         assembled: Assembled {
             program: Program {
@@ -142,12 +163,12 @@ pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
     for (index, stage) in stages.iter().enumerate() {
         builder.stage(stage, stages.get(index + 1).map_or(&[], Vec::as_slice))?;
     }
-    builder.assembled.program.network = builder.roads.network.clone();
-    builder.assembled.links = builder.roads.names;
+    builder.assembled.program.network = builder.prices.roads.network.clone();
+    builder.assembled.links.clone_from(&builder.prices.roads.names);
     if plan.partition.micro_batches > 1 {
         take_turns(&mut builder.assembled);
     }
-    Ok(builder.assembled)
+    Ok((builder.assembled, builder.probes))
 }
 
 /// Ranks of the plan that share one GPU; 1 in a server.
@@ -182,7 +203,9 @@ struct Builder<'a> {
     plan: &'a Plan,
     policy: &'a Policy,
     groups: Groups<'a>,
-    roads: Roads,
+    asked: Asked,
+    prices: &'a mut Prices,
+    probes: Vec<Rc<RefCell<Probe>>>,
     /// Collectives of the program by kind, bytes, whether strategies compete for them, and stage.
     known: BTreeMap<(Kind, u64, bool, u32), u32>,
     assembled: Assembled,
@@ -290,16 +313,14 @@ impl Builder<'_> {
             return Ok(Operation::Collective { collective: known, beside: 0 });
         }
         let strategy = self.policy.of(collective.bytes)?;
-        let lowering = match collective.kind {
-            Kind::SendRecv => self.groups.hand_over(stage, strategy, collective)?,
-            _ => self.groups.stage(stage, strategy, collective)?,
-        };
+        let (asked, groups) = (self.asked.with(strategy, collective.kind, collective.bytes, stage), &mut self.groups);
+        let priced = self.prices.of(self.machine, asked, || match collective.kind {
+            Kind::SendRecv => groups.hand_over(stage, strategy, collective),
+            _ => groups.stage(stage, strategy, collective),
+        })?;
         let index = self.assembled.program.collectives.len() as u32;
-        let mut timed = price(self.machine, &mut self.roads, &lowering)?;
-        if lowering.kernel == Kernel::None {
-            timed.launches = 0;
-        }
-        self.assembled.program.collectives.push(timed);
+        self.assembled.program.collectives.push(priced.timed);
+        self.probes.push(priced.probe);
         self.assembled.collectives.push(*collective);
         self.known.insert(key, index);
         Ok(Operation::Collective { collective: index, beside: 0 })

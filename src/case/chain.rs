@@ -1,8 +1,11 @@
 //! A chain of dependent collectives, as benchmarks time them.
 
+use std::sync::Arc;
+
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Machine;
+use crate::machine::Routes;
 use crate::simulate::Launch;
 use crate::simulate::Operation;
 use crate::simulate::Options;
@@ -35,22 +38,47 @@ pub enum ChainLaunch {
 /// # Errors
 /// What pricing and simulating can meet: too few GPUs, no route, deadlock.
 pub fn run(machine: &Machine, lowering: &Lowering, launch: ChainLaunch, count: u32, options: Options) -> Result<Outcome> {
+    run_over(machine, Arc::new(Routes::of(machine)), lowering, (launch, count), options)
+}
+
+/// The same where the machine's routes are known.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_over(
+    machine: &Machine,
+    routes: Arc<Routes>,
+    lowering: &Lowering,
+    (launch, count): (ChainLaunch, u32),
+    options: Options,
+) -> Result<Outcome> {
+    simulate(&program_over(machine, routes, lowering, (launch, count))?, options)
+}
+
+/// The program of such a chain.
+///
+/// # Errors
+/// What pricing can meet.
+pub fn program(machine: &Machine, lowering: &Lowering, launch: ChainLaunch, count: u32) -> Result<Program> {
+    program_over(machine, Arc::new(Routes::of(machine)), lowering, (launch, count))
+}
+
+fn program_over(machine: &Machine, routes: Arc<Routes>, lowering: &Lowering, (launch, count): (ChainLaunch, u32)) -> Result<Program> {
     let ranks = lowering.schedule.ranks;
     if ranks > 64 {
         return Err(Fault::new("ranks-too-many", format!("{ranks} ranks, but at most 64 can be simulated")));
     }
-    let mut roads = Roads::new(machine);
+    let mut roads = Roads::new(machine, routes);
     let timed = price(machine, &mut roads, lowering)?;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
-    let program = Program {
+    Ok(Program {
         ranks,
         templates: vec![Template { operations: vec![Operation::Collective { collective: 0, beside: 0 }] }],
         sequence: vec![Run { template: 0, repeats: count, members: u64::MAX >> (64 - ranks) }],
-        collectives: vec![timed],
+        collectives: vec![Arc::new(timed)],
         network: roads.network,
         launch: launch_of(&kind.launch, launch),
-    };
-    simulate(&program, options)
+    })
 }
 
 /// The simulator's launch mode from a GPU kind's constants.

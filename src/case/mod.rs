@@ -4,22 +4,40 @@
 //! into the simulator's program, [`groups`] says among
 //! which ranks, [`turns`] lets two halves of a batch take turns; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
-//! constants and cabling into the simulator's integers.
+//! constants and cabling into the simulator's integers; [`prices`] keeps what was
+//! priced, [`loads`] says what each collective takes over each link. [`pieces`] splits a pass into kernels and collectives, to be added up
+//! without simulating it whole. [`knobs`] is the one registry of numbers: every
+//! one of a case is read and changed by its path. [`tuner_rules`], [`engine`] and
+//! [`exported`] say policy and plan in others' words.
 
 pub mod answer;
 pub mod assemble;
 pub mod chain;
 pub mod groups;
+pub mod prices;
+pub mod engine;
+pub mod exported;
+pub mod knobs;
+pub mod pieces;
+pub mod loads;
 pub mod pricing;
 pub mod question;
 pub mod records;
 pub mod roads;
 pub mod turns;
+pub mod tuner_rules;
+pub mod speculation;
+mod whole;
 
 pub use answer::Answer;
 pub use answer::ExpertLoad;
 pub use answer::answer;
+pub use answer::answer_at;
 pub use assemble::kind_of;
+pub use prices::Prices;
+pub use knobs::Case;
+pub use knobs::Knob;
 pub use question::LaunchMode;
 pub use question::Policy;
 pub use question::Question;
+pub use speculation::SpeculationConstants;

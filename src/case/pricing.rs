@@ -58,7 +58,7 @@ pub fn price(machine: &Machine, roads: &mut Roads, lowering: &Lowering) -> Resul
     for block in &lowering.schedule.blocks {
         *threads.entry((block.rank, block.channel)).or_default() += u64::from(block.threads);
     }
-    let sockets = (0..devices).map(|device| machine.socket_of(device).unwrap_or(0)).collect();
+    let sockets = (0..devices).map(|device| roads.routes.socket_of(device).unwrap_or(0)).collect();
     let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None, threads, sockets, known: RefCell::default() };
     let timed = Timed::new(&lowering.schedule, &mut pricer, 1);
     match pricer.fault {
@@ -93,8 +93,8 @@ impl<'a> Pricer<'a> {
     fn latency(&self, way: Way, device: usize, end: Endpoint) -> Time {
         *self.known.borrow_mut().entry((way, device, end)).or_insert_with(|| {
             let found = match way {
-                Way::Read => self.machine.read_latency(device, end),
-                Way::Write => self.machine.write_latency(device, end),
+                Way::Read => self.roads.routes.read_latency(self.machine, device, end),
+                Way::Write => self.roads.routes.write_latency(self.machine, device, end),
             };
             found.unwrap_or_default()
         })
@@ -110,7 +110,7 @@ impl<'a> Pricer<'a> {
 
     fn staged(&self, schedule: &Schedule, connection: usize) -> bool {
         let c = &schedule.connections[connection];
-        self.lowering.staged(c.source, c.target)
+        self.lowering.staged(c.source, c.target) || (self.lowering.kernel == Kernel::Custom && self.machine.stages_loads())
     }
 
     /// A round trip of a load of `rank` from host memory of its own socket.

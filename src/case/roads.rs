@@ -1,12 +1,14 @@
 //! A machine's links and routes in the simulator's integers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Endpoint;
 use crate::machine::Machine;
 use crate::machine::NodeKind;
+use crate::machine::Routes;
 use crate::machine::route::Access;
 use crate::machine::route::Direction;
 use crate::simulate::Network;
@@ -20,6 +22,8 @@ pub struct Roads {
     pub network: Network,
     /// Names of the directed links, for reports.
     pub names: Vec<String>,
+    /// The machine's ways.
+    pub routes: Arc<Routes>,
     known: BTreeMap<(Endpoint, Endpoint), u32>,
     gpu_memory: usize,
     host_memory: usize,
@@ -29,7 +33,8 @@ pub struct Roads {
 impl Roads {
     /// All links of a machine, two directions each; then each GPU's memory, each
     /// socket's, and what each GPU's threads can read from host memory.
-    pub fn new(machine: &Machine) -> Roads {
+    /// `routes` are those of the machine, or of one that is cabled alike.
+    pub fn new(machine: &Machine, routes: Arc<Routes>) -> Roads {
         let mut network = Network::default();
         let mut names = Vec::new();
         for (index, link) in machine.links.iter().enumerate() {
@@ -63,7 +68,7 @@ impl Roads {
                 rate: Rate::from_gbps(c.write_gbps.value).0,
             })
             .collect();
-        Roads { network, names, known: BTreeMap::new(), gpu_memory, host_memory, host_reads }
+        Roads { network, names, routes, known: BTreeMap::new(), gpu_memory, host_memory, host_reads }
     }
 
     /// The route from one end to another, added when it is new.
@@ -74,7 +79,8 @@ impl Roads {
         if let Some(&route) = self.known.get(&(from, to)) {
             return Ok(route);
         }
-        let way = machine.route(from, to).ok_or_else(|| {
+        let routes = Arc::clone(&self.routes);
+        let way = routes.way(from, to).ok_or_else(|| {
             Fault::new("machine-no-route", format!("machine {} has no way from {from:?} to {to:?}", machine.id))
                 .help("join the two ends by links, or use fewer ranks")
         })?;
@@ -99,8 +105,10 @@ impl Roads {
 
     /// Notes which collapse patterns a write along this route is part of.
     fn note_collapses(&mut self, machine: &Machine, route: u32, source: usize, target: usize) {
-        let above = |device: usize| machine.ancestors(machine.gpus[device]);
-        let (sources, targets) = (above(source), above(target));
+        if machine.collapses.is_empty() {
+            return;
+        }
+        let (sources, targets) = (self.routes.above(source), self.routes.above(target));
         let root = targets.iter().find(|node| matches!(machine.nodes[node.0].kind, NodeKind::RootPort));
         let Some(root) = root else { return };
         for (known, pattern) in machine.collapses.iter().zip(&mut self.network.collapses) {
@@ -111,7 +119,7 @@ impl Roads {
                     node.id == known.at || chip
                 })
             };
-            if inside(&sources) && !inside(&targets) {
+            if inside(sources) && !inside(targets) {
                 pattern.routes.push((route, source as u32, root.0 as u32));
             }
         }

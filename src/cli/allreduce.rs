@@ -9,6 +9,7 @@ use crate::case::chain::ChainLaunch;
 use crate::cli::arguments::Assignment;
 use crate::cli::arguments::Size;
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::question::environment;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
@@ -22,8 +23,11 @@ use crate::machine::Machine;
 use crate::render::write::write_file;
 use crate::report::Report;
 use crate::report::allreduce as words;
+use crate::report::allreduce_page::add_drawings;
 use crate::strategy::Searches;
 use crate::strategy::Strategy;
+use crate::trace::observation;
+use crate::trace::observation::Observation;
 use crate::trace::observation::Timing;
 use crate::trace::observation::write_csv;
 
@@ -37,6 +41,12 @@ enum Launch {
     /// Each kernel from one host thread for all ranks
     EagerSingleThread,
 }
+
+/// Measurements that come with the program.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("rtx-pro-6000-allreduce.csv", include_str!("../../traces/observations/rtx-pro-6000-allreduce.csv")),
+    ("h200-nccl-graph.csv", include_str!("../../traces/observations/h200-nccl-graph.csv")),
+];
 
 /// Latency of one all-reduce by size and strategy, without any model
 #[derive(Args, Debug)]
@@ -71,6 +81,11 @@ pub struct Arguments {
     /// Also write the forecasts as observations (CSV), for `validate` and to compare with measurements
     #[arg(long, value_name = "FILE")]
     observations: Option<PathBuf>,
+    /// Measurements to draw beside the forecasts of --html; by default those that are built in
+    #[arg(long, value_name = "FILE")]
+    measured: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) pages: Pages,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -120,15 +135,33 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
             session.note(&format!("the format of observations has no columns for the variables of {}", left.join(", ")));
         }
     }
+    let mut sections = words::sections(&request, &grid, how, &effects);
+    if arguments.pages.wanted() {
+        add_drawings(&mut sections, &request, &grid, &measured(&arguments.measured)?, &timing);
+    }
     Ok(Report {
         title: "All-reduce by size".to_owned(),
-        sections: words::sections(&request, &grid, how, &effects),
+        sections,
         rows: words::rows(&request, &grid),
         exact: None,
         json: None,
         reproduce: session.reproduce().input("machine", machine.to_toml().as_bytes()),
         passed: true,
     })
+}
+
+/// Measurements in those files, else those that are built in.
+fn measured(files: &[PathBuf]) -> Result<Vec<Observation>> {
+    let mut rows = Vec::new();
+    for file in files {
+        rows.extend(observation::read_file(file)?);
+    }
+    if files.is_empty() {
+        for (name, text) in BUILT_IN {
+            rows.extend(observation::read_bytes(name, text.as_bytes())?);
+        }
+    }
+    Ok(rows)
 }
 
 /// Ascending, each once.

@@ -2,9 +2,9 @@
 //!
 //! A command is a struct `Arguments` (what was typed) and a function
 //! `run(&Arguments, &Session) -> Result<Report>`, which can be tested without a
-//! process, and one row in [`Command`]. It prints nothing: [`main`] writes the
-//! report to stdout or a file, notes and faults to stderr, and chooses the exit
-//! code.
+//! process, and one row in [`Command`]. It prints nothing (but for `import`,
+//! which streams): [`main`] writes the report to stdout or a file, notes and
+//! faults to stderr, and chooses the exit code.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -15,16 +15,30 @@
 
 pub mod allreduce;
 pub mod arguments;
+pub mod bundle;
+pub mod calibrate;
+pub mod detect;
+pub mod diagnose;
+pub mod doctor;
+pub mod experiment;
 pub mod explain;
+pub mod launch;
+pub mod compare;
+pub mod export;
+pub mod import;
 pub mod lists;
+pub mod optimize;
 pub mod output;
 pub mod plan;
+pub mod policy;
 pub mod question;
 pub mod rank;
 #[cfg(feature = "gpu")]
 mod run;
 pub mod session;
 pub mod simulate;
+pub mod sweep;
+pub mod speculate;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -34,6 +48,7 @@ use clap::Parser;
 use clap::Subcommand;
 
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::session::ColorChoice;
 use crate::cli::session::Session;
 use crate::error::Result;
@@ -71,6 +86,18 @@ enum Command {
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
+    Diagnose(diagnose::Arguments),
+    Experiment(experiment::Arguments),
+    Doctor(doctor::Arguments),
+    Bundle(bundle::Arguments),
+    Sweep(sweep::Arguments),
+    Optimize(optimize::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
+    Speculate(speculate::Arguments),
+    Detect(detect::Arguments),
+    Calibrate(calibrate::Arguments),
+    Compare(compare::Arguments),
     Machines(lists::Machines),
     Models(lists::Models),
     Strategies(lists::Strategies),
@@ -78,20 +105,51 @@ enum Command {
 }
 
 impl Command {
-    fn output(&self) -> &Output {
+    fn output(&self) -> Output {
         match self {
-            Command::Rank(arguments) => &arguments.output,
-            Command::Simulate(arguments) => &arguments.output,
+            Command::Rank(arguments) => arguments.output.clone(),
+            Command::Simulate(arguments) => arguments.output.clone(),
             #[cfg(feature = "gpu")]
-            Command::Run(arguments) => &arguments.output,
-            Command::Plan(arguments) => arguments.output(),
-            Command::Allreduce(arguments) => &arguments.output,
-            Command::Validate(arguments) => &arguments.output,
-            Command::Machines(arguments) => &arguments.output,
-            Command::Models(arguments) => &arguments.output,
-            Command::Strategies(arguments) => &arguments.output,
-            Command::Explain(arguments) => &arguments.output,
+            Command::Run(arguments) => arguments.output.clone(),
+            Command::Plan(arguments) => arguments.output().clone(),
+            Command::Allreduce(arguments) => arguments.output.clone(),
+            Command::Validate(arguments) => arguments.output.clone(),
+            Command::Diagnose(arguments) => arguments.output.clone(),
+            Command::Experiment(arguments) => arguments.output().clone(),
+            Command::Doctor(arguments) => arguments.output.clone(),
+            Command::Bundle(arguments) => arguments.output.clone(),
+            Command::Sweep(arguments) => arguments.report.clone(),
+            Command::Optimize(arguments) => arguments.output.clone(),
+            Command::Compare(arguments) => arguments.output.clone(),
+            // They write files of other formats; what they say is a table.
+            Command::Import(_) | Command::Export(_) => Output::default(),
+            Command::Speculate(arguments) => arguments.output.clone(),
+            Command::Detect(arguments) => arguments.output(),
+            Command::Calibrate(arguments) => arguments.output(),
+            Command::Machines(arguments) => arguments.output.clone(),
+            Command::Models(arguments) => arguments.output.clone(),
+            Command::Strategies(arguments) => arguments.output.clone(),
+            Command::Explain(arguments) => arguments.output.clone(),
         }
+    }
+
+    /// `--html`, of the commands that take it.
+    fn pages(&self) -> Option<&Pages> {
+        match self {
+            Command::Rank(arguments) => Some(&arguments.pages),
+            Command::Simulate(arguments) => Some(&arguments.pages),
+            Command::Allreduce(arguments) => Some(&arguments.pages),
+            Command::Validate(arguments) => Some(&arguments.pages),
+            Command::Compare(arguments) => Some(&arguments.pages),
+            _ => None,
+        }
+    }
+
+    fn emit(&self, report: &Report, session: &Session) -> Result<bool> {
+        if let Some(pages) = self.pages() {
+            pages.emit(report)?;
+        }
+        self.output().emit(report, session)
     }
 
     fn run(&self, session: &Session) -> Result<Report> {
@@ -103,6 +161,18 @@ impl Command {
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),
+            Command::Diagnose(arguments) => diagnose::run(arguments, session),
+            Command::Experiment(arguments) => experiment::run(arguments, session),
+            Command::Doctor(arguments) => doctor::run(arguments, session),
+            Command::Bundle(arguments) => bundle::run(arguments, session),
+            Command::Sweep(arguments) => sweep::run(arguments, session),
+            Command::Optimize(arguments) => optimize::run(arguments, session),
+            Command::Import(arguments) => import::run(arguments, session),
+            Command::Export(arguments) => export::run(arguments, session),
+            Command::Speculate(arguments) => speculate::run(arguments, session),
+            Command::Detect(arguments) => detect::run(arguments, session),
+            Command::Calibrate(arguments) => calibrate::run(arguments, session),
+            Command::Compare(arguments) => compare::run(arguments, session),
             Command::Machines(arguments) => lists::machines(arguments, session),
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),
@@ -114,10 +184,6 @@ impl Command {
 /// The whole program, from the arguments (its own path first) to the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.collect();
-    #[cfg(feature = "gpu")]
-    if typed.get(1).is_some_and(|first| first == crate::gpu::WORKER_COMMAND) {
-        return ExitCode::from(u8::try_from(crate::gpu::worker_main()).unwrap_or(2));
-    }
     std::panic::set_hook(Box::new(|panic| eprintln!("{}", session::bug_line(&panic.to_string()))));
     let cli = match Cli::try_parse_from(&typed) {
         Ok(cli) => cli,
@@ -128,7 +194,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let session = Session::from_environment(&typed, cli.color, cli.quiet, cli.verbose);
-    match cli.command.run(&session).and_then(|report| cli.command.output().emit(&report, &session)) {
+    match cli.command.run(&session).and_then(|report| cli.command.emit(&report, &session)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(fault) => {

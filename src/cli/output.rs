@@ -36,6 +36,29 @@ pub struct Output {
     pub output: Option<PathBuf>,
 }
 
+/// `--html`, which commands with drawings take.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Pages {
+    /// Also write the report with its drawings as one HTML file that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+impl Pages {
+    /// Are drawings wanted?
+    pub fn wanted(&self) -> bool {
+        self.html.is_some()
+    }
+
+    /// Writes the page, if it was asked for.
+    ///
+    /// # Errors
+    /// `io` when the file cannot be written.
+    pub fn emit(&self, report: &Report) -> Result<()> {
+        self.html.as_ref().map_or(Ok(()), |path| write_file(path, report.to_html().as_bytes()))
+    }
+}
+
 impl Output {
     /// Writes the report. CSV and JSON hold the value alone, so what reproduces
     /// it goes to stderr there. Returns whether every check of it passed.

@@ -1,15 +1,17 @@
 //! The arguments that say what is asked; the defaults are the case.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use clap::Args;
 use clap::ValueEnum;
 
+use crate::case::Case;
 use crate::case::LaunchMode;
-use crate::case::Question;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Cabling;
+use crate::import::input::Input;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::model::Phase;
@@ -68,28 +70,24 @@ pub struct QuestionArguments {
     /// The same GPUs cabled otherwise: direct, one-switch, two-switches, three-switch-tree
     #[arg(long)]
     pub cabling: Option<Cabling>,
-    /// Changes one number of the machine: `--set fabric.host_memory_latency_ns=600`
+    /// Changes one number (`lanecast explain knobs`): `--set fabric.host_memory_latency_ns=600`
     #[arg(long, value_name = "PATH=NUMBER")]
     pub set: Vec<super::arguments::Assignment>,
-    /// A variable that is set for NCCL whatever the strategy: `--env NCCL_P2P_LEVEL=SYS`
+    /// A variable that is set for NCCL whatever the strategy: `--env NCCL_P2P_LEVEL=SYS`;
+    /// the file that NCCL_GRAPH_FILE names is read
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
 }
 
-/// What the arguments name, loaded.
-pub struct Loaded {
-    /// The machine, with `--set` applied.
-    pub machine: Machine,
-    /// The model.
-    pub model: Model,
-    /// The pass.
-    pub workload: Workload,
-    /// How the model is split.
-    pub partition: Partition,
-    /// How the pass is launched.
-    pub launch: LaunchMode,
-    /// `--env`.
-    pub environment: BTreeMap<String, String>,
+/// What the arguments name, loaded, with `--set` applied.
+pub struct Loaded(pub Case);
+
+impl std::ops::Deref for Loaded {
+    type Target = Case;
+
+    fn deref(&self) -> &Case {
+        &self.0
+    }
 }
 
 impl QuestionArguments {
@@ -98,13 +96,6 @@ impl QuestionArguments {
     /// # Errors
     /// Unknown names, bad files, bad numbers.
     pub fn load(&self) -> Result<Loaded> {
-        let mut machine = Machine::load(&self.machine)?;
-        if let Some(cabling) = self.cabling {
-            machine = machine.recable(cabling)?;
-        }
-        for assignment in &self.set {
-            machine.set(&assignment.name, assignment.value)?;
-        }
         let phase = match self.phase {
             Some(PhaseArgument::Decode) => Phase::Decode,
             Some(PhaseArgument::Verify) => Phase::Verify,
@@ -115,24 +106,30 @@ impl QuestionArguments {
         let mut workload = Workload::new(phase, self.tokens, self.context);
         workload.batch = self.batch;
         workload.check()?;
-        Ok(Loaded {
-            machine,
-            model: Model::load(&self.model)?,
-            workload,
-            partition: Partition::tensor(self.tp),
-            launch: match self.launch {
-                Launch::Graph => LaunchMode::Graph,
-                Launch::Eager => LaunchMode::Eager,
-            },
-            environment: environment(&self.env)?,
-        })
+        let launch = match self.launch {
+            Launch::Graph => LaunchMode::Graph,
+            Launch::Eager => LaunchMode::Eager,
+        };
+        let mut machine = Machine::load(&self.machine)?;
+        if let Some(cabling) = self.cabling {
+            machine = machine.recable(cabling)?;
+        }
+        let model = Model::load(&self.model)?;
+        let mut case = Case::new(machine, model, workload, Partition::tensor(self.tp), launch);
+        case.environment = environment(&self.env)?;
+        for assignment in &self.set {
+            case.set(&assignment.name, assignment.value)?;
+        }
+        Ok(Loaded(case))
     }
 }
 
 impl Loaded {
-    /// As a question.
-    pub fn question(&self) -> Question<'_> {
-        Question { machine: &self.machine, model: &self.model, workload: self.workload, partition: self.partition, launch: self.launch }
+    /// What was defaulted when the machine was imported.
+    pub fn assumptions(&self) -> Vec<String> {
+        let notes = &self.machine.notes;
+        let imported = notes.iter().any(|note| note.starts_with("Imported:"));
+        notes.iter().filter(|note| imported && note.contains("ASSUMED")).cloned().collect()
     }
 
     /// One line that names the question.
@@ -151,19 +148,29 @@ impl Loaded {
     }
 }
 
-/// `NAME=VALUE` pairs.
+/// `NAME=VALUE` pairs; of `NCCL_GRAPH_FILE` the file's text in place of its name.
 ///
 /// # Errors
-/// `argument-environment` for anything else.
+/// `argument-environment` for anything else; `io`, `file-too-large` for a graph file that cannot be read.
 pub fn environment(pairs: &[String]) -> Result<BTreeMap<String, String>> {
     (pairs.iter())
         .map(|pair| {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
                 Fault::new("argument-environment", format!("`{pair}` is no NAME=VALUE")).help("for example --env NCCL_P2P_LEVEL=SYS")
             })?;
-            Ok((name.to_owned(), value.to_owned()))
+            let value = if name == "NCCL_GRAPH_FILE" && !value.is_empty() { graph_file(Path::new(value))? } else { value.to_owned() };
+            Ok((name.to_owned(), value))
         })
         .collect()
+}
+
+fn graph_file(path: &Path) -> Result<String> {
+    let text = Input::open(path)?.text()?;
+    if !text.trim_start().starts_with('<') {
+        return Err(Fault::new("nccl-graph-file", format!("{} is no graph file: it is no XML", path.display()))
+            .help("dump one with NCCL_GRAPH_DUMP_FILE on the machine"));
+    }
+    Ok(text)
 }
 
 /// The strategies of a comma-separated list, or all.

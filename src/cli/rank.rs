@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
+use crate::cli::output::Pages;
 use crate::cli::question::QuestionArguments;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
@@ -11,10 +12,13 @@ use crate::decide::finding;
 use crate::decide::finding::Observed;
 use crate::decide::rank;
 use crate::decide::rank::Request;
+use crate::decide::uncertain;
 use crate::decide::variables::Asked;
 use crate::decide::variables::effects;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::render::page::Block;
+use crate::render::page::Section;
 use crate::report::Report;
 use crate::strategy::Strategy;
 
@@ -32,6 +36,14 @@ pub struct Arguments {
     /// What was measured: verify_ms=30, decode_tps=82; the case's numbers by default where the question is the case
     #[arg(long, value_name = "NAME=NUMBER")]
     observed: Vec<Assignment>,
+    /// Draw so many samples of all constants: intervals, chances, ties, what decides
+    #[arg(long, value_name = "N")]
+    samples: Option<usize>,
+    /// The seed of the samples
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    pub(super) pages: Pages,
     #[command(flatten)]
     pub(super) output: Output,
 }
@@ -64,13 +76,32 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     for note in &loaded.model.not_modelled {
         session.detail(&format!("not modelled: {note}"));
     }
+    let uncertainty =
+        arguments.samples.map(|samples| uncertain::sample(&loaded, &ranking, &request.searches, samples, arguments.seed)).transpose()?;
+    let mut sections = crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline());
+    let mut rows = crate::report::rank::csv_table(&ranking);
+    let mut reproduce = session.reproduce();
+    if arguments.pages.wanted() {
+        crate::report::rank_page::add_drawings(&mut sections, &ranking, request.baseline.id);
+    }
+    if let Some(uncertainty) = &uncertainty {
+        // Behind finding and ranking.
+        sections.insert(2, crate::report::uncertain::section(&ranking, uncertainty));
+        crate::report::uncertain::add_columns(&mut rows, uncertainty);
+        reproduce = reproduce.seed(uncertainty.seed);
+    }
+    let assumptions = loaded.assumptions();
+    if !assumptions.is_empty() {
+        let blocks = vec![Block::List(assumptions)];
+        sections.insert(1.min(sections.len()), Section { heading: format!("What is assumed of {}", loaded.machine.id), blocks });
+    }
     Ok(Report {
         title: "Ways to a faster pass".to_owned(),
-        sections: crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline()),
-        rows: crate::report::rank::csv_table(&ranking),
+        sections,
+        rows,
         exact: None,
-        json: Some(crate::report::rank::json(&ranking)),
-        reproduce: session.reproduce().hash("plan", ranking.plan.hash()).input("machine", loaded.machine.to_toml().as_bytes()),
+        json: Some(crate::report::rank::json(&ranking, uncertainty.as_ref())),
+        reproduce: reproduce.hash("plan", ranking.plan.hash()).input("machine", loaded.machine.to_toml().as_bytes()),
         passed: true,
     })
 }

@@ -9,6 +9,7 @@ use miette::GraphicalReportHandler;
 use miette::GraphicalTheme;
 
 use crate::error::Fault;
+use crate::error::visible;
 use crate::render::screen::Ink;
 use crate::render::screen::Screen;
 use crate::report::reproduce::Reproduce;
@@ -62,7 +63,7 @@ impl Session {
     /// One line beside the result.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            eprintln!("{} {text}", self.stderr.paint(Ink::Faint, "note:"));
+            eprintln!("{} {}", self.stderr.paint(Ink::Faint, "note:"), visible(text));
         }
     }
 
@@ -75,7 +76,7 @@ impl Session {
 
     /// One line that may change what the reader does with the result.
     pub fn warn(&self, text: &str) {
-        eprintln!("{} {text}", self.stderr.paint(Ink::Warn, "warning:"));
+        eprintln!("{} {}", self.stderr.paint(Ink::Warn, "warning:"), visible(text));
     }
 
     /// The fault with its code, place and help.

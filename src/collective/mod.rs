@@ -88,7 +88,7 @@ const FP8_GROUP_BYTES: u64 = 256;
 const FP8_SCALE_BYTES: u64 = 4;
 
 /// A directed stream of messages between two ranks, first in, first out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     /// The rank that sends, or whose memory is read.
     pub source: usize,
@@ -101,7 +101,7 @@ pub struct Connection {
 }
 
 /// Which memory of its rank a step works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffer {
     /// The user's buffer: input and, in place, output.
     User,
@@ -113,7 +113,7 @@ pub enum Buffer {
 ///
 /// The value of a step is the sum of what it received and, if `own`, of its
 /// rank's bytes `offset..offset + bytes` of `source`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
     /// Connections from which one message each is taken: a range of [`Schedule::lists`].
     pub receive: ListRange,
@@ -134,7 +134,7 @@ pub struct Step {
 }
 
 /// A range of [`Schedule::lists`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListRange {
     /// First index.
     pub start: u32,
@@ -159,7 +159,7 @@ pub enum Engine {
 }
 
 /// A thread block, or one role (warps) of a block, of one rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Block {
     /// Its rank.
     pub rank: usize,
@@ -176,7 +176,7 @@ pub struct Block {
 }
 
 /// A collective over `ranks` plain ranks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     /// How many ranks.
     pub ranks: usize,

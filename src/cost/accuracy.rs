@@ -40,9 +40,9 @@ pub fn validate<'a>(rows: impl IntoIterator<Item = &'a Observation>, kind: &GpuK
     groups.into_iter().map(|(name, errors)| summary(name, errors)).collect()
 }
 
-/// Rows of experts are told apart by whether their working set fits L2, since
+/// The group of a row. Rows of experts are told apart by whether their working set fits L2, since
 /// only those above it say what a server pays.
-fn name(row: &Observation, kind: &GpuKind) -> String {
+pub fn name(row: &Observation, kind: &GpuKind) -> String {
     match row.cache {
         Cache::Warm { set_bytes } if row.group.starts_with("experts") => {
             format!("{}, {} L2", row.group, if set_bytes > kind.l2_bytes { "above" } else { "within" })

@@ -8,15 +8,19 @@ use crate::case::Answer;
 use crate::case::ExpertLoad;
 use crate::case::LaunchMode;
 use crate::case::Policy;
+use crate::case::Prices;
 use crate::case::Question;
 use crate::case::answer;
+use crate::case::answer_at;
 use crate::case::chain;
+use crate::case::roads::Roads;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::simulate::Options;
 use crate::strategy::Context;
 use crate::strategy::Logical;
+use crate::strategy::Lowering;
 use crate::strategy::Searches;
 use crate::strategy::Strategy;
 use crate::units::Time;
@@ -106,13 +110,16 @@ pub struct Ranking {
 pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     let question = &request.question;
     let plan = question.plan()?;
-    let prefill = Prefill::of(question)?;
+    let prefill = Prefill::of(question, &request.searches)?;
     let mut wanted = request.strategies.clone();
     if !wanted.iter().any(|strategy| strategy.id == request.baseline.id) {
         wanted.push(request.baseline);
     }
-    let evaluated: Vec<(Row, Option<Time>)> =
+    let evaluated: Vec<(Row, Option<Chunk>)> =
         wanted.par_iter().map(|&strategy| evaluate(request, &prefill, strategy)).collect::<Result<_>>()?;
+    let (rows, chunks): (Vec<Row>, Vec<Option<Chunk>>) = evaluated.into_iter().unzip();
+    let times = prefill.under(request, &chunks)?;
+    let evaluated: Vec<(Row, Option<Time>)> = rows.into_iter().zip(times).collect();
     let base = evaluated.iter().find(|(row, _)| row.strategy.id == request.baseline.id);
     let Some((Row { outcome: Ok(base), .. }, Some(base_prefill))) = base else {
         let reason = base.and_then(|(row, _)| row.outcome.as_ref().err()).cloned().unwrap_or_default();
@@ -137,8 +144,16 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     Ok(Ranking { rows, baseline_id: request.baseline.id, baseline: base, plan, prefill_bytes: prefill.bytes })
 }
 
-/// Forecast of one strategy, and the time of a prefill chunk under it.
-fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy) -> Result<(Row, Option<Time>)> {
+/// What is known of a prefill chunk under a strategy.
+enum Chunk {
+    /// Split as asked: how it lowers the all-reduce. Its compute is that of the others.
+    AsAsked(Lowering),
+    /// Split in its own way: its time.
+    Whole(Time),
+}
+
+/// Forecast of one strategy, and its prefill chunk.
+fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy) -> Result<(Row, Option<Chunk>)> {
     let question = &request.question;
     let machine = question.machine;
     let mut context = Context::new(machine, question.partition.ranks() as usize);
@@ -156,9 +171,14 @@ fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strateg
         Err(fault) if !as_asked => return Ok((row(Err(fault.message.clone())), None)),
         plan => plan?,
     };
-    let answer = answer(&split, &plan, &Policy::single(strategy), &context, Options::default())?;
+    let mut prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
+    let answer = answer_at(&split, &plan, &Policy::single(strategy), &context, &mut prices)?;
     let forecast = forecast(&answer, question, communication_margin_ms(&answer, machine, strategy));
-    let chunk = if as_asked { prefill.under(machine, &context, strategy)? } else { whole_prefill(&split, &context, strategy)? };
+    let chunk = if as_asked {
+        Chunk::AsAsked(prefill.lowering(&context, strategy)?)
+    } else {
+        Chunk::Whole(whole_prefill(&split, &context, strategy, &mut prices)?)
+    };
     Ok((row(Ok(forecast)), Some(chunk)))
 }
 
@@ -189,11 +209,12 @@ struct Prefill {
 }
 
 impl Prefill {
-    fn of(question: &Question<'_>) -> Result<Prefill> {
+    fn of(question: &Question<'_>, searches: &Searches) -> Result<Prefill> {
         let asked = chunk_of(question);
         let plan = asked.plan()?;
         let free = Strategy::find("free-communication")?;
-        let context = Context::new(question.machine, question.partition.ranks() as usize);
+        let mut context = Context::new(question.machine, question.partition.ranks() as usize);
+        context.searches = searches.clone();
         let answer = answer(&asked, &plan, &Policy::single(free), &context, Options::default())?;
         let layers = |role: crate::plan::Role| role.is_layer_allreduce();
         let allreduces: Vec<u64> =
@@ -201,17 +222,41 @@ impl Prefill {
         Ok(Prefill { compute: answer.pass, count: allreduces.len() as u64, bytes: allreduces.iter().copied().max().unwrap_or(0) })
     }
 
-    /// The chunk under a strategy: its compute and all of its all-reduces.
-    fn under(&self, machine: &crate::machine::Machine, context: &Context<'_>, strategy: &'static Strategy) -> Result<Time> {
+    /// The chunk's all-reduce under a strategy; without blocks when there is nothing to do.
+    fn lowering(&self, context: &Context<'_>, strategy: &'static Strategy) -> Result<Lowering> {
         if self.bytes == 0 || context.ranks < 2 {
-            return Ok(self.compute);
+            return Ok(Lowering::custom(crate::collective::Schedule::new(context.ranks, 0)));
         }
-        let lowering = (strategy.lower)(context, strategy, Logical::AllReduce, self.bytes)?;
-        if lowering.schedule.blocks.is_empty() {
-            return Ok(self.compute);
+        (strategy.lower)(context, strategy, Logical::AllReduce, self.bytes)
+    }
+
+    /// The chunk under each strategy that can run: its compute and all of its
+    /// all-reduces. Equal schedules are simulated once.
+    fn under(&self, request: &Request<'_>, chunks: &[Option<Chunk>]) -> Result<Vec<Option<Time>>> {
+        let machine = request.question.machine;
+        let mut distinct: Vec<&Lowering> = Vec::new();
+        for chunk in chunks {
+            if let Some(Chunk::AsAsked(lowering)) = chunk
+                && !distinct.contains(&lowering)
+            {
+                distinct.push(lowering);
+            }
         }
-        let outcome = chain::run(machine, &lowering, chain::ChainLaunch::Graph, 1, Options::default())?;
-        Ok(self.compute + Time(outcome.critical().time).times(self.count))
+        let times: Vec<Time> = (distinct.par_iter())
+            .map(|lowering| {
+                if lowering.schedule.blocks.is_empty() {
+                    return Ok(self.compute);
+                }
+                let routes = request.searches.routes(machine);
+                let outcome = chain::run_over(machine, routes, lowering, (chain::ChainLaunch::Graph, 1), Options::default())?;
+                Ok(self.compute + Time(outcome.critical().time).times(self.count))
+            })
+            .collect::<Result<_>>()?;
+        let time = |chunk: &Chunk| match chunk {
+            Chunk::Whole(time) => Some(*time),
+            Chunk::AsAsked(lowering) => distinct.iter().position(|known| *known == lowering).map(|place| times[place]),
+        };
+        Ok(chunks.iter().map(|chunk| chunk.as_ref().and_then(time)).collect())
     }
 }
 
@@ -227,7 +272,7 @@ fn chunk_of<'a>(question: &Question<'a>) -> Question<'a> {
 
 /// A chunk under a strategy that splits the model in its own way: nothing of it
 /// is shared with the others, so it is simulated whole.
-fn whole_prefill(split: &Question<'_>, context: &Context<'_>, strategy: &'static Strategy) -> Result<Time> {
+fn whole_prefill(split: &Question<'_>, context: &Context<'_>, strategy: &'static Strategy, prices: &mut Prices) -> Result<Time> {
     let asked = chunk_of(split);
-    Ok(answer(&asked, &asked.plan()?, &Policy::single(strategy), context, Options::default())?.pass)
+    Ok(answer_at(&asked, &asked.plan()?, &Policy::single(strategy), context, prices)?.pass)
 }

@@ -56,7 +56,8 @@ pub fn effects(asked: &Asked<'_>, strategy: &Strategy, sizes: &[(u64, bool)]) ->
     };
     let latency = |communicator: &nccl::Communicator, bytes: u64| -> Result<f64> {
         let lowering = lower_on(communicator, Logical::AllReduce, bytes, &nccl::Force::default())?;
-        let outcome = chain::run(asked.machine, &lowering, chain::ChainLaunch::Graph, CHAIN, Options::default())?;
+        let routes = context.searches.routes(asked.machine);
+        let outcome = chain::run_over(asked.machine, routes, &lowering, (chain::ChainLaunch::Graph, CHAIN), Options::default())?;
         Ok(outcome.critical().time as f64 / f64::from(CHAIN) / 1e6)
     };
     let mut all = Vec::new();

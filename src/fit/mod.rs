@@ -1,7 +1,8 @@
 //! Constants against observations.
 //!
 //! [`observe`] simulates what an observation measured; [`validate`] groups the
-//! differences.
+//! differences; [`residuals`] keeps them for intervals of forecasts.
 
 pub mod observe;
+pub mod residuals;
 pub mod validate;

@@ -45,7 +45,11 @@ fn unsupported(what: String) -> Box<Fault> {
     Fault::new("observation-not-modelled", format!("{what} is not modelled"))
 }
 
-fn lower(machine: &Machine, row: &Observation) -> Result<Lowering> {
+/// The collective that was measured.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn lower(machine: &Machine, row: &Observation) -> Result<Lowering> {
     let logical = match row.collective {
         Collective::AllReduce => Logical::AllReduce,
         Collective::AllGather => Logical::AllGather,

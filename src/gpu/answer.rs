@@ -5,14 +5,15 @@ use crate::gpu::bench::Bench;
 use crate::gpu::check;
 use crate::gpu::check::CheckOptions;
 use crate::gpu::collectives;
-use crate::gpu::collectives::NcclOptions;
 use crate::gpu::collectives::OursOptions;
 use crate::gpu::detect;
 use crate::gpu::detect::Detected;
 use crate::gpu::flows;
 use crate::gpu::micro;
-use crate::gpu::nccl::Choice;
+use crate::gpu::nccl_series;
+use crate::gpu::nccl_series::NcclOptions;
 use crate::gpu::observation::Check;
+use crate::gpu::observation::Choice;
 use crate::gpu::observation::Flow;
 use crate::gpu::observation::Micro;
 use crate::gpu::observation::Observation;
@@ -28,12 +29,20 @@ pub enum Request {
     Detect,
     /// Kernels against the reference.
     Check(CheckOptions),
-    /// Micro-benchmarks of one GPU, and the start skew of these numbers of ranks.
+    /// Micro-benchmarks of one GPU and its peers.
     Micro {
         /// Device.
         ordinal: usize,
-        /// Ranks that share it, for the skew.
-        skew_ranks: Vec<u32>,
+    },
+    /// How far apart these numbers of ranks start on GPU 0.
+    Skew {
+        /// Ranks that share it.
+        ranks: Vec<u32>,
+    },
+    /// Our all-reduce with a green context a rank, and without.
+    Green {
+        /// Ranks.
+        ranks: u32,
     },
     /// Concurrent copies.
     Flows {
@@ -56,8 +65,10 @@ pub enum Request {
 /// One line of a worker.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Answer {
-    /// For people who wait.
+    /// How far a pass is, for people who wait.
     Progress(String),
+    /// What was left out, and why.
+    Note(String),
     /// The machine.
     Detected(Box<Detected>),
     /// A kernel's check.
@@ -115,18 +126,23 @@ pub fn answer(request: &Request, tell: &mut dyn FnMut(Answer)) -> Result<()> {
             Ok(())
         }
         Request::Check(options) => check::check_kernels(options, &mut |row| tell(Answer::Check(row))),
-        Request::Micro { ordinal, skew_ranks } => {
+        Request::Micro { ordinal } => {
             let bench = Bench::open(*ordinal)?;
             micro::all(&bench, &mut |row| tell(Answer::Micro(row)))?;
-            for ranks in skew_ranks {
-                skew::start_skew(&bench, *ranks, &mut |row| tell(Answer::Micro(row)))?;
-                collectives::chain_skew(*ranks, &mut |row| tell(Answer::Micro(row)))?;
-            }
             flows::peers_micro(&bench, &mut |row| tell(Answer::Micro(row)))
         }
+        Request::Skew { ranks } => {
+            let bench = Bench::open(0)?;
+            for count in ranks {
+                skew::start_skew(&bench, *count, &mut |row| tell(Answer::Micro(row)))?;
+                collectives::chain_skew(*count, &mut |row| tell(Answer::Micro(row)))?;
+            }
+            Ok(())
+        }
+        Request::Green { ranks } => collectives::green_contexts(*ranks, &mut |row| tell(Answer::Micro(row))),
         Request::Flows { machine } => flows::flows(machine, &mut |row| tell(Answer::Flow(row))),
         Request::Ours(options) => collectives::ours(options, tell),
-        Request::Nccl(options) => collectives::nccl(options, tell),
+        Request::Nccl(options) => nccl_series::nccl(options, tell),
         Request::Pass(options) => run::pass(options, tell),
         Request::Stop { ranks } => collectives::stopped_rank(*ranks),
     }

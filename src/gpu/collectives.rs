@@ -1,5 +1,5 @@
-//! Series of all-reduce measurements: ours by size and grid, NCCL's under the
-//! worker's environment, and both side by side.
+//! Series of measurements of our own all-reduces, by size and grid; and what a
+//! stopped rank, one graph for all ranks and green contexts do to them.
 
 use cudarc::driver::PushKernelArg;
 
@@ -13,6 +13,7 @@ use crate::gpu::fused;
 use crate::gpu::group::Group;
 use crate::gpu::group::Message;
 use crate::gpu::group::Options;
+use crate::gpu::group::TIMEOUT_MS;
 use crate::gpu::group::config;
 use crate::gpu::implementation::Grid;
 use crate::gpu::implementation::Implementation;
@@ -20,12 +21,11 @@ use crate::gpu::measure;
 use crate::gpu::measure::CHAIN;
 use crate::gpu::measure::REPEATS;
 use crate::gpu::measure::Spread;
-use crate::gpu::nccl;
-use crate::gpu::nccl::Communicators;
+use crate::gpu::micro;
 use crate::gpu::observation::Micro;
-use crate::gpu::observation::Observation;
 use crate::gpu::reference::Inputs;
 use crate::gpu::skew;
+use crate::gpu::threads;
 
 /// Our all-reduces.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -50,44 +50,18 @@ pub struct OursOptions {
     pub host_bytes_max: u64,
 }
 
-/// NCCL under one environment.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub struct NcclOptions {
-    /// Machine id for the rows.
-    pub machine: String,
-    /// Ranks.
-    pub ranks: u32,
-    /// GPUs to spread ranks over.
-    pub devices: usize,
-    /// Element type.
-    pub element: Element,
-    /// Message sizes.
-    pub sizes: Vec<u64>,
-    /// Columns of the rows, as the environment sets them.
-    pub algorithm: String,
-    /// See `algorithm`.
-    pub protocol: String,
-    /// See `algorithm`: `N` or `N-M`.
-    pub channels: String,
-    /// See `algorithm`.
-    pub threads: String,
-    /// See `algorithm`.
-    pub buffer_bytes: String,
-    /// Bounds on channels for this communicator, 0 for none.
-    pub channels_min: i32,
-    /// See `channels_min`.
-    pub channels_max: i32,
-    /// Ours, measured in the same process right after NCCL at each size.
-    pub beside: Vec<Implementation>,
-    /// Also launched one by one.
-    pub eager: bool,
-    /// The file that `NCCL_DEBUG_FILE` names, to read its choices from.
-    pub debug_file: Option<std::path::PathBuf>,
+/// A group with random inputs, for messages of `sizes`.
+///
+/// # Errors
+/// Those of [`Group::open`].
+pub fn open(ranks: u32, devices: usize, element: Element, sizes: &[u64], host_bytes_max: u64) -> Result<Group> {
+    let bytes_max = sizes.iter().copied().max().unwrap_or(2);
+    let host_bytes_max = host_bytes_max.min(bytes_max);
+    filled(Options { ranks, devices, element, bytes_max, host_bytes_max, timeout_ms: TIMEOUT_MS, green: false })
 }
 
-fn open(ranks: u32, devices: usize, element: Element, sizes: &[u64], host_bytes_max: u64) -> Result<Group> {
-    let bytes_max = sizes.iter().copied().max().unwrap_or(2);
-    let options = Options { ranks, devices, element, bytes_max, host_bytes_max: host_bytes_max.min(bytes_max), timeout_ms: 2000 };
+fn filled(options: Options) -> Result<Group> {
+    let Options { ranks, element, bytes_max, .. } = options;
     let group = Group::open(options)?;
     // Random data: zeros can be faster than anything real.
     let inputs = Inputs::random(ranks as usize, bytes_max as usize / 2, element, 42);
@@ -109,12 +83,11 @@ pub fn ours(options: &OursOptions, tell: &mut dyn FnMut(Answer)) -> Result<()> {
             for &implementation in all.iter().filter(|i| group.supports(**i, bytes)) {
                 one(&group, options, implementation, bytes, tell)?;
             }
-            if bytes.is_multiple_of(14_336) {
+            if group.peers && options.implementations.is_empty() && bytes.is_multiple_of(14_336) {
                 let tokens = u32::try_from(bytes / 14_336).unwrap_or(1);
                 fused_row(&group, &options.machine, tokens, 7168, tell)?;
             }
         }
-        tell(Answer::Progress(format!("ours: {ranks} ranks done")));
     }
     Ok(())
 }
@@ -127,10 +100,15 @@ fn one(group: &Group, options: &OursOptions, implementation: Implementation, byt
         (standard, measure::ours(group, implementation, bytes, standard)?)
     };
     tell(Answer::Observation(measure::row(group, &options.machine, implementation, bytes, grid, "graph_chain", spread)));
-    if options.eager {
+    if options.eager && spread.0 < measure::LONG_US {
         let message = Message { bytes, set: 0 };
         let spread = measure::eager_chain(group, &|| enqueue_all(group, implementation, message, grid))?;
         tell(Answer::Observation(measure::row(group, &options.machine, implementation, bytes, grid, "eager_chain_single_thread", spread)));
+        if implementation != Implementation::CopyEngineRing {
+            let spread = threads::ours(group, implementation, message, grid)?;
+            let timing = "eager_chain_thread_per_rank";
+            tell(Answer::Observation(measure::row(group, &options.machine, implementation, bytes, grid, timing, spread)));
+        }
     }
     Ok(())
 }
@@ -157,63 +135,14 @@ fn fused_row(group: &Group, machine: &str, tokens: u32, hidden: u32, tell: &mut 
     Ok(())
 }
 
-/// Measures NCCL as the environment makes it, ours beside it.
-///
-/// # Errors
-/// When NCCL or a device fails.
-pub fn nccl(options: &NcclOptions, tell: &mut dyn FnMut(Answer)) -> Result<()> {
-    let group = open(options.ranks, options.devices, options.element, &options.sizes, 0)?;
-    let communicators = Communicators::open(&group, options.channels_min, options.channels_max)?;
-    for &bytes in &options.sizes {
-        let message = Message { bytes, set: 0 };
-        let spread = measure::graph_chain(&group, &|| communicators.enqueue(message))?;
-        tell(Answer::Observation(nccl_row(options, bytes, "graph_chain", spread)));
-        for &implementation in options.beside.iter().filter(|i| group.supports(**i, bytes)) {
-            let (grid, spread) = measure::best(&group, implementation, bytes)?;
-            tell(Answer::Observation(measure::row(&group, &options.machine, implementation, bytes, grid, "graph_chain", spread)));
-        }
-        if options.eager {
-            let spread = measure::eager_chain(&group, &|| communicators.enqueue(message))?;
-            tell(Answer::Observation(nccl_row(options, bytes, "eager_chain_single_thread", spread)));
-        }
-    }
-    drop(communicators);
-    if let Some(file) = &options.debug_file {
-        nccl::choices(file).into_iter().for_each(|choice| tell(Answer::Choice(choice)));
-    }
-    Ok(())
-}
-
-fn nccl_row(options: &NcclOptions, bytes: u64, timing: &str, spread: Spread) -> Observation {
-    Observation {
-        machine: options.machine.clone(),
-        ranks: options.ranks,
-        implementation: "nccl".to_owned(),
-        algorithm: options.algorithm.clone(),
-        protocol: options.protocol.clone(),
-        channels: options.channels.clone(),
-        threads: options.threads.clone(),
-        buffer_bytes: options.buffer_bytes.clone(),
-        timing: timing.to_owned(),
-        bytes,
-        dtype: options.element,
-        version: nccl::version().map_or_else(String::new, nccl::version_text),
-        collective: "all_reduce".to_owned(),
-        latency_us: spread.0,
-        low_us: spread.1,
-        high_us: spread.2,
-        source: format!("calibrate, NCCL, out of place, chain of {CHAIN}, {REPEATS} repetitions"),
-    }
-}
-
 /// All ranks but the last launch an all-reduce: it must be reported within
 /// seconds whom they waited for, and the group must work again afterwards.
 ///
 /// # Errors
 /// `gpu-stuck`, as it should; any other is a failure of the check.
 pub fn stopped_rank(ranks: u32) -> Result<()> {
-    let group = open(ranks, usize::MAX, Element::Bf16, &[43_008], 0)?;
-    let implementation = Implementation::OneShotPushLl;
+    let group = open(ranks, usize::MAX, Element::Bf16, &[43_008], 43_008)?;
+    let implementation = if group.peers { Implementation::OneShotPushLl } else { Implementation::HostStaged };
     let grid = implementation.grid(43_008, ranks, group.blocks_max);
     let message = Message { bytes: 43_008, set: 0 };
     for rank in 0..ranks as usize - 1 {
@@ -235,6 +164,32 @@ pub fn chain_skew(ranks: u32, tell: &mut dyn FnMut(Micro)) -> Result<()> {
     // One multiprocessor is left to the clock.
     let grid = implementation.grid(43_008, ranks, (group.blocks_max - 1).max(1));
     skew::chain_skew(&group, &|| enqueue_all(&group, implementation, Message { bytes: 43_008, set: 0 }, grid), tell)
+}
+
+/// What green contexts do to our one-shot all-reduces in a graph chain.
+///
+/// # Errors
+/// `gpu-driver` where the driver cannot split the GPU.
+pub fn green_contexts(ranks: u32, tell: &mut dyn FnMut(Micro)) -> Result<()> {
+    for green in [false, true] {
+        let group = filled(Options {
+            ranks,
+            devices: usize::MAX,
+            element: Element::Bf16,
+            bytes_max: 262_144,
+            host_bytes_max: 0,
+            timeout_ms: TIMEOUT_MS,
+            green,
+        })?;
+        for bytes in [14_336, 43_008, 262_144] {
+            let implementation = Implementation::SymmetricLl;
+            let grid = implementation.grid(bytes, ranks, group.blocks_max);
+            let spread = measure::ours(&group, implementation, bytes, grid)?;
+            let name = format!("{}_contexts_symmetric_r{ranks}_{bytes}_us", if green { "green" } else { "plain" });
+            micro::put(tell, &name, spread);
+        }
+    }
+    Ok(())
 }
 
 /// Launches the fused kernel on one rank.

@@ -27,6 +27,7 @@ use crate::gpu::compile;
 use crate::gpu::device;
 use crate::gpu::element::Element;
 use crate::gpu::fault::Explain;
+use crate::gpu::green;
 use crate::gpu::implementation::Grid;
 use crate::gpu::implementation::Implementation;
 use crate::gpu::implementation::host_lines_half_bytes;
@@ -52,7 +53,12 @@ pub struct Options {
     pub host_bytes_max: u64,
     /// A call that waits longer reports whom it waited for.
     pub timeout_ms: u64,
+    /// A green context a rank: multiprocessors of its own where ranks share a GPU.
+    pub green: bool,
 }
+
+/// How long a call waits before it reports, unless told otherwise.
+pub const TIMEOUT_MS: u64 = 2000;
 
 /// Sets of input and output a rank has, so that calls in a row can differ.
 pub const SETS: u64 = 3;
@@ -98,6 +104,31 @@ pub struct Group {
     functions: RefCell<BTreeMap<(usize, String, Variant), CudaFunction>>,
 }
 
+/// One rank's part of an all-reduce, ready to be launched from any thread
+/// while its group lives.
+pub struct Prepared {
+    function: CudaFunction,
+    arguments: Arguments,
+    stream: Arc<CudaStream>,
+    grid: Grid,
+    kernel: &'static str,
+}
+
+impl Prepared {
+    /// Puts it on its rank's stream.
+    ///
+    /// # Errors
+    /// When the launch fails.
+    pub fn launch(&self) -> Result<()> {
+        let mut launch = self.stream.launch_builder(&self.function);
+        launch.arg(&self.arguments);
+        // SAFETY: the arguments mirror the kernel's and hold addresses of
+        // buffers that the group owns, long enough for the checked message.
+        unsafe { launch.launch(config(self.grid)) }.explain(&format!("launch {}", self.kernel))?;
+        Ok(())
+    }
+}
+
 /// The message of one call, in one of the [`SETS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -125,11 +156,15 @@ impl Group {
                 peers &= device::enable_peer(from, to)?;
             }
         }
-        let ranks = (0..options.ranks as usize).map(|r| Rank::open(&contexts[r % devices], &options)).collect::<Result<Vec<_>>>()?;
         let sharing = options.ranks.div_ceil(u32::try_from(devices).unwrap_or(1));
+        let homes = if options.green { green::homes(&contexts, options.ranks)? } else { contexts.clone() };
+        let home = |rank: usize| &homes[rank % homes.len()];
+        let ranks = (0..options.ranks as usize).map(|r| Rank::open(home(r), &options)).collect::<Result<Vec<_>>>()?;
         let mut blocks_max = BLOCKS_MAX;
         for context in &contexts {
-            blocks_max = blocks_max.min((device::multiprocessors(context)? / sharing).max(1));
+            let all = device::multiprocessors(context)?;
+            let own = if options.green { green::share(all, sharing) } else { all / sharing };
+            blocks_max = blocks_max.min(own.max(1));
         }
         let host = if options.host_bytes_max == 0 { None } else { Some(HostRegions::open(&contexts[0], &options)?) };
         let reports = HostBuffer::zeros(&contexts[0], RANKS_MAX * REPORT_WORDS * 4 + 64)?;
@@ -149,7 +184,7 @@ impl Group {
     /// When it does not compile or load.
     pub fn function(&self, rank: usize, source: &str, name: &str, variant: &Variant) -> Result<CudaFunction> {
         let context = &self.ranks[rank].context;
-        let key = (context.ordinal(), name.to_owned(), variant.clone());
+        let key = (context.cu_ctx() as usize, name.to_owned(), variant.clone());
         if let Some(function) = self.functions.borrow().get(&key) {
             return Ok(function.clone());
         }
@@ -161,23 +196,25 @@ impl Group {
     /// Launches one rank's part of an all-reduce on its stream.
     ///
     /// # Errors
-    /// When the message is too long, the grid does not fit beside the other
-    /// ranks, or the launch fails.
+    /// Those of [`Group::prepare`], or when the launch fails.
     pub fn enqueue(&self, rank: usize, implementation: Implementation, message: Message, grid: Grid) -> Result<()> {
+        self.prepare(rank, implementation, message, grid)?.launch()
+    }
+
+    /// One rank's part of an all-reduce, for [`Prepared::launch`].
+    ///
+    /// # Errors
+    /// When the message is too long, or the grid does not fit beside the other ranks.
+    pub fn prepare(&self, rank: usize, implementation: Implementation, message: Message, grid: Grid) -> Result<Prepared> {
         if !self.supports(implementation, message.bytes) {
             return Err(Fault::new("gpu-message", format!("{implementation:?} cannot take {} bytes here", message.bytes)));
         }
         let variant = implementation.variant(self.options.ranks, self.options.element);
-        let function = self.function(rank, implementation.kernel(), implementation.kernel(), &variant)?;
+        let kernel = implementation.kernel();
+        let function = self.function(rank, kernel, kernel, &variant)?;
         self.check_resident(rank, &function, grid)?;
         let arguments = self.arguments(rank, implementation.through_host(), message);
-        let stream = self.ranks[rank].stream.clone();
-        let mut launch = stream.launch_builder(&function);
-        launch.arg(&arguments);
-        // SAFETY: the arguments mirror the kernel's and hold addresses of
-        // buffers that this group owns, long enough for the checked message.
-        unsafe { launch.launch(config(grid)) }.explain(&format!("launch {}", implementation.kernel()))?;
-        Ok(())
+        Ok(Prepared { function, arguments, stream: self.ranks[rank].stream.clone(), grid, kernel })
     }
 
     /// What kernels of `rank` are given for `message`.

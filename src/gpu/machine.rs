@@ -51,6 +51,7 @@ pub fn machine(found: &Detected, micro: &[Micro], flows: &[Flow], id: &str, rank
             ..Versions::default()
         },
         peer_access: peer_access(found),
+        redirects_peers: !found.redirection.acs_redirecting.is_empty(),
         ranks_per_gpu: ranks_per_gpu.max(1),
         kinds,
         nodes: maker.nodes,
@@ -104,9 +105,22 @@ impl Maker<'_> {
                     *place = quantity;
                 }
             }
+            if let Some(late) = self.late() {
+                kind.protocol.branch_skew_ns = late;
+            }
             kinds.insert(slug(&gpu.name), kind);
         }
         Ok(kinds)
+    }
+
+    /// How far apart ranks of one graph start on this GPU, first to last, with
+    /// the most ranks that were measured: it grows with them.
+    fn late(&self) -> Option<Quantity> {
+        let named = self.micro.iter().filter_map(|m| Some((m.name.strip_prefix("start_skew_after_allreduce_r")?.strip_suffix("_ns")?, m)));
+        let (ranks, row) = named.filter_map(|(n, m)| Some((n.parse::<u32>().ok()?, m))).max_by_key(|(n, _)| *n)?;
+        let within = |ns: f64| libm::round(ns).clamp(0.0, 10_000.0);
+        let source = format!("{SOURCE}: {ranks} ranks in one graph, after an all-reduce of 43,008 bytes");
+        Some(Quantity::between(within(row.low), within(row.value), within(row.high), &source))
     }
 
     fn unknown_kind(&self, gpu: &crate::gpu::detect::Gpu) -> GpuKind {

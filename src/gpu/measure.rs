@@ -4,6 +4,7 @@
 use cudarc::driver::sys;
 
 use crate::error::Result;
+use crate::gpu::arguments::THREADS_MAX;
 use crate::gpu::check::enqueue_all;
 use crate::gpu::fault::Explain;
 use crate::gpu::graph::Replay;
@@ -19,6 +20,9 @@ use crate::gpu::observation::spread;
 pub const CHAIN: usize = 50;
 /// Timed repetitions.
 pub const REPEATS: usize = 9;
+
+/// Longer than this, an operation hides its launch, and threads matter no more.
+pub const LONG_US: f64 = 300.0;
 
 /// Median, least and most of the microseconds of one operation.
 pub type Spread = (f64, f64, f64);
@@ -105,6 +109,10 @@ pub fn best(group: &Group, implementation: Implementation, bytes: u64) -> Result
     let standard = implementation.grid(bytes, group.options.ranks, group.blocks_max);
     let mut best = (standard, ours(group, implementation, bytes, standard)?);
     for grid in grids(group, implementation, bytes).into_iter().skip(1) {
+        // Where bandwidth rules, only the number of blocks still matters.
+        if best.1.0 > LONG_US && grid.threads != THREADS_MAX {
+            continue;
+        }
         let spread = ours(group, implementation, bytes, grid)?;
         if spread.0 < best.1.0 {
             best = (grid, spread);

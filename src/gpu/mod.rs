@@ -8,11 +8,13 @@
 //! |---|---|
 //! | [`library`], [`worker`], [`answer`] | libraries, processes, requests |
 //! | [`device`], [`memory`], [`compile`], [`kernel`], [`arguments`] | the driver, buffers, NVRTC, sources |
-//! | [`group`], [`graph`], [`implementation`], [`copy_ring`], [`fused`], [`all_to_all`] | ranks, graphs, collectives |
+//! | [`group`], [`green`], [`graph`], [`implementation`], [`copy_ring`], [`fused`], [`all_to_all`] | ranks, graphs, collectives |
 //! | [`check`], [`reference`] | kernels against double precision |
-//! | [`measure`], [`collectives`], [`nccl`], [`bench`], [`micro`], [`skew`], [`flows`] | measurements |
+//! | [`nccl`], [`tuner`], [`settings`], [`nccl_series`] | NCCL: calls, forced choices, configurations, series |
+//! | [`measure`], [`threads`], [`collectives`], [`bench`], [`micro`], [`skew`], [`flows`] | measurements |
 //! | [`run`] | whole passes of a model: compute kernels, graphs, checks, timing |
-//! | [`detect`](mod@detect), [`pci`], [`machine`](mod@machine), [`calibrate`](mod@calibrate), [`observation`] | the machine, its file, series, rows |
+//! | [`detect`](mod@detect), [`pci`], [`machine`](mod@machine) | the machine and its file |
+//! | [`parts`], [`calibrate`](mod@calibrate), [`observation`] | parts of a calibration, their run, rows |
 //!
 //! Invariant: this is the only module with `unsafe`, and no other module knows
 //! CUDA. Only [`run`], the executor of whole passes, knows plans; none knows
@@ -36,6 +38,7 @@ pub mod fault;
 pub mod flows;
 pub mod fused;
 pub mod graph;
+pub mod green;
 pub mod group;
 pub mod implementation;
 pub mod kernel;
@@ -45,11 +48,16 @@ pub mod measure;
 pub mod memory;
 pub mod micro;
 pub mod nccl;
+pub mod nccl_series;
 pub mod observation;
+pub mod parts;
 pub mod pci;
 pub mod reference;
 pub mod run;
+pub mod settings;
 pub mod skew;
+pub mod threads;
+pub mod tuner;
 pub mod worker;
 
 use std::time::Duration;
@@ -57,9 +65,7 @@ use std::time::Duration;
 use crate::error::{Fault, Result};
 use crate::gpu::answer::Answer;
 use crate::gpu::answer::Request;
-use crate::gpu::check::CheckOptions;
 use crate::gpu::detect::Detected;
-use crate::gpu::observation::Check;
 
 pub use calibrate::calibrate;
 pub use machine::machine;
@@ -81,17 +87,4 @@ pub fn detect() -> Result<Detected> {
         }
     })?;
     found.ok_or_else(|| Fault::new("gpu-worker", "the worker found nothing"))
-}
-
-/// Checks the kernels in a worker, telling each row as it comes.
-///
-/// # Errors
-/// What the worker meets; wrong sums are rows.
-pub fn check_kernels(options: &CheckOptions, tell: &mut dyn FnMut(Check)) -> Result<()> {
-    let environment = nccl::SHARED_GPU_ENVIRONMENT.map(|(k, v)| (k.to_owned(), v.to_owned()));
-    worker::ask(&Request::Check(options.clone()), &environment, SILENCE, &mut |answer| {
-        if let Answer::Check(row) = answer {
-            tell(row);
-        }
-    })
 }

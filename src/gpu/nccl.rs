@@ -1,12 +1,14 @@
 //! NCCL's all-reduce on the streams and buffers of a [`Group`].
 //!
-//! Algorithm, protocol, threads and buffers are set by `NCCL_*` variables when
-//! a worker starts; channels may also be bounded per communicator. Several
-//! ranks on one GPU need NCCL 2.30 or later.
+//! Threads and buffers are set by `NCCL_*` variables when a worker starts;
+//! algorithm, protocol and channels too, or from call to call by our tuner
+//! (`tuner.rs`); channels may also be bounded per communicator. Several ranks on
+//! one GPU need NCCL 2.30 or later.
 
 use std::ffi::c_void;
-use std::path::Path;
+use std::sync::Arc;
 
+use cudarc::driver::CudaStream;
 use cudarc::nccl::result;
 use cudarc::nccl::sys;
 
@@ -29,19 +31,6 @@ const SHARED_GPU_VERSION: i32 = 23_000;
 pub struct Communicators<'a> {
     group: &'a Group,
     handles: Vec<sys::ncclComm_t>,
-}
-
-/// What NCCL says it chose for one size.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Choice {
-    /// Message bytes.
-    pub bytes: u64,
-    /// `ring`, `tree`, ….
-    pub algorithm: String,
-    /// `ll`, `ll128`, `simple`.
-    pub protocol: String,
-    /// Channels used, e.g. `0..3`.
-    pub channels: String,
 }
 
 /// NCCL's version, e.g. 23102 for 2.31.2; none where it cannot be opened.
@@ -102,24 +91,59 @@ impl<'a> Communicators<'a> {
     /// # Errors
     /// When NCCL refuses.
     pub fn enqueue(&self, message: Message) -> Result<()> {
+        result::group_start().explain("begin a group")?;
+        let outcome = (0..self.handles.len()).try_for_each(|rank| self.call(rank, message).put());
+        let ended = result::group_end().explain("enqueue the all-reduces").map(|_| ());
+        outcome.and(ended)
+    }
+
+    /// One rank's call, for [`Call::put`].
+    pub fn call(&self, rank: usize, message: Message) -> Call<'_> {
         let kind = match self.group.options.element {
             Element::Bf16 => sys::ncclDataType_t::ncclBfloat16,
             Element::F16 => sys::ncclDataType_t::ncclFloat16,
         };
+        let place = &self.group.ranks[rank];
         let offset = message.set % SETS * self.group.options.bytes_max;
-        let count = usize::try_from(message.bytes / 2).unwrap_or(0);
-        result::group_start().explain("begin a group")?;
-        let mut outcome = Ok(());
-        for (rank, handle) in self.group.ranks.iter().zip(&self.handles) {
-            let input = (rank.input.address() + offset) as *const c_void;
-            let output = (rank.output.address() + offset) as *mut c_void;
-            let stream = rank.stream.cu_stream() as sys::cudaStream_t;
-            // SAFETY: both ranges lie in the rank's buffers; the communicator is open.
-            let put = unsafe { result::all_reduce(input, output, count, kind, sys::ncclRedOp_t::ncclSum, *handle, stream) };
-            outcome = outcome.and(put.explain("enqueue an all-reduce").map(|_| ()));
+        Call {
+            input: place.input.address() + offset,
+            output: place.output.address() + offset,
+            count: usize::try_from(message.bytes / 2).unwrap_or(0),
+            kind,
+            handle: self.handles[rank],
+            stream: place.stream.clone(),
+            open: std::marker::PhantomData,
         }
-        let ended = result::group_end().explain("enqueue the all-reduces").map(|_| ());
-        outcome.and(ended)
+    }
+}
+
+/// One rank's all-reduce, to be put on its stream from any one thread while
+/// its communicator is open.
+pub struct Call<'a> {
+    input: u64,
+    output: u64,
+    count: usize,
+    kind: sys::ncclDataType_t,
+    handle: sys::ncclComm_t,
+    stream: Arc<CudaStream>,
+    open: std::marker::PhantomData<&'a ()>,
+}
+
+// SAFETY: NCCL lets each communicator be used from one thread at a time, any thread; a call is
+// moved, not shared.
+unsafe impl Send for Call<'_> {}
+
+impl Call<'_> {
+    /// Puts it on its rank's stream.
+    ///
+    /// # Errors
+    /// When NCCL refuses.
+    pub fn put(&self) -> Result<()> {
+        let (input, output) = (self.input as *const c_void, self.output as *mut c_void);
+        let stream = self.stream.cu_stream() as sys::cudaStream_t;
+        // SAFETY: both ranges lie in the rank's buffers; the communicator is open as long as `self`.
+        let put = unsafe { result::all_reduce(input, output, self.count, self.kind, sys::ncclRedOp_t::ncclSum, self.handle, stream) };
+        put.explain("enqueue an all-reduce").map(|_| ())
     }
 }
 
@@ -158,40 +182,9 @@ fn config(channels_min: i32, channels_max: i32) -> sys::ncclConfig_t {
     }
 }
 
-/// Reads what NCCL chose from its debug file (`NCCL_DEBUG=INFO`,
-/// `NCCL_DEBUG_SUBSYS=TUNING`), the last choice of each size.
-pub fn choices(file: &Path) -> Vec<Choice> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let mut found: std::collections::BTreeMap<u64, Choice> = std::collections::BTreeMap::new();
-    for choice in text.lines().filter_map(choice) {
-        found.insert(choice.bytes, choice);
-    }
-    found.into_values().collect()
-}
-
-/// `AllReduce: 43008 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}`.
-fn choice(line: &str) -> Option<Choice> {
-    let (_, rest) = line.split_once("AllReduce: ")?;
-    let (bytes, rest) = rest.split_once(" Bytes -> Algo ")?;
-    let (algorithm, rest) = rest.split_once(" proto ")?;
-    let mut words = rest.split_whitespace();
-    let protocol = words.next()?.to_lowercase();
-    let channels = words.find_map(|w| w.strip_prefix("channel{Lo..Hi}={")).map_or(String::new(), |w| w.trim_end_matches('}').to_owned());
-    Some(Choice { bytes: bytes.trim().parse().ok()?, algorithm: algorithm.trim().to_lowercase(), protocol, channels })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tuning_line_is_read() {
-        let line = "host:1:2 [0] NCCL INFO AllReduce: 43008 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}";
-        let expected = Choice { bytes: 43_008, algorithm: "ring".into(), protocol: "ll".into(), channels: "0..3".into() };
-        assert_eq!(choice(line), Some(expected));
-        assert_eq!(choice("AllReduce: x Bytes -> Algo RING proto LL"), None);
-        assert_eq!(choice("nothing"), None);
-    }
 
     #[test]
     fn versions_are_spelled() {

@@ -120,6 +120,55 @@ impl Micro {
     }
 }
 
+/// What NCCL says it chose for one size, and what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Choice {
+    /// Ranks.
+    pub ranks: u32,
+    /// Forced on it, empty where it was free.
+    pub asked_algorithm: String,
+    /// See `asked_algorithm`.
+    pub asked_protocol: String,
+    /// Channels: `N` forced, `N-M` allowed, or empty.
+    pub asked_channels: String,
+    /// `NCCL_NTHREADS`, empty for the default.
+    pub threads: String,
+    /// `NCCL_BUFFSIZE`, empty for the default.
+    pub buffer_bytes: String,
+    /// Message bytes.
+    pub bytes: u64,
+    /// `ring`, `tree`, …; empty where it said nothing.
+    pub algorithm: String,
+    /// `ll`, `ll128`, `simple`.
+    pub protocol: String,
+    /// Channels used.
+    pub channels: String,
+}
+
+/// Column names of [`Choice::csv`].
+pub const CHOICE_HEADER: &str =
+    "ranks,asked_algorithm,asked_protocol,asked_channels,threads,buffer_bytes,bytes,algorithm,protocol,channels";
+
+impl Choice {
+    /// The row.
+    pub fn csv(&self) -> String {
+        let (ranks, bytes) = (self.ranks.to_string(), self.bytes.to_string());
+        let words = [
+            &ranks,
+            &self.asked_algorithm,
+            &self.asked_protocol,
+            &self.asked_channels,
+            &self.threads,
+            &self.buffer_bytes,
+            &bytes,
+            &self.algorithm,
+            &self.protocol,
+            &self.channels,
+        ];
+        words.map(|w| quoted(w)).join(",")
+    }
+}
+
 /// One kernel checked against the reference.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Check {

@@ -3,8 +3,8 @@
 //! A worker is this program again with [`COMMAND`] as its only argument and the
 //! environment that the libraries need, read by the loader at start. It gets
 //! one request as a line of JSON on stdin and answers with marked lines on
-//! stdout. Its stdin stays open as long as the parent lives: when it ends, the
-//! worker ends, and with it whatever its kernels wait for.
+//! stdout. Its stdin stays open as long as the parent lives: when it ends (a
+//! Ctrl-C included), the worker ends, and with it whatever its kernels wait for.
 
 use std::io::BufRead;
 use std::io::BufReader;
@@ -26,6 +26,11 @@ use crate::gpu::library::Libraries;
 pub const COMMAND: &str = "gpu-worker";
 /// What marks an answer among other lines (NCCL writes to stdout too).
 const MARK: &str = "\u{2}lanecast ";
+
+// SAFETY: `_exit` of the C library that std links too; it takes an int and never returns.
+unsafe extern "C" {
+    safe fn _exit(code: i32) -> !;
+}
 
 /// Kills the worker when the parent leaves early.
 struct Guard(Child);
@@ -109,7 +114,8 @@ pub fn worker_main() -> i32 {
         while matches!(std::io::stdin().read_line(&mut rest), Ok(n) if n > 0) {
             rest.clear();
         }
-        std::process::exit(3);
+        // Not `exit`: the driver's clean-up would wait for kernels that wait for each other.
+        _exit(3);
     });
     let request = match serde_json::from_str::<Request>(&line) {
         Ok(request) => request,

@@ -125,6 +125,9 @@ pub fn detect_kind(head: &[u8], name: &str) -> Result<ForeignKind> {
     }
     let text = String::from_utf8_lossy(head);
     let start = text.trim_start();
+    if let Some(fault) = own(start, name) {
+        return Err(fault);
+    }
     match start.chars().next() {
         None => Err(Fault::new("import-empty", format!("{name} is empty"))),
         Some('{' | '[') if !start.starts_with("[P2P") && !start.starts_with("[TP") => match json_kind(head) {
@@ -135,6 +138,23 @@ pub fn detect_kind(head: &[u8], name: &str) -> Result<ForeignKind> {
         Some('<') => xml_kind(start).ok_or_else(|| unknown(name)),
         Some(_) => text_kind(&text).or_else(|| kind_by_name(name)).ok_or_else(|| unknown(name)),
     }
+}
+
+/// First lines of this program's own files, and what reads them.
+const OWN: [(&str, &str, &str); 5] = [
+    ("format = 1\nid = ", "a machine file", "give it to --machine"),
+    ("# lanecast-trace ", "a trace of this program", "it needs no import"),
+    ("machine,ranks,implementation,", "a file of observations", "give it to lanecast validate"),
+    ("machine,engine,benchmark,", "a file of serving observations", "it needs no import"),
+    ("contents = \"facts\"", "a file of facts", "import the files that it was made of"),
+];
+
+/// Files that need no import are called by name.
+fn own(start: &str, name: &str) -> Option<Box<Fault>> {
+    // Observations may begin with comments.
+    let plain = start.lines().find(|line| !line.starts_with('#') || line.starts_with("# lanecast-trace")).unwrap_or("");
+    let (_, what, help) = OWN.iter().find(|(begin, ..)| start.starts_with(begin) || plain.starts_with(begin))?;
+    Some(Fault::new("import-own", format!("{name} is {what} already")).help(*help))
 }
 
 fn unknown(name: &str) -> Box<Fault> {
@@ -250,6 +270,19 @@ mod tests {
         assert!(detect_kind(b"", "x").is_err());
         assert!(detect_kind(b"hello", "x").is_err());
         assert!(detect_kind(b"<html>", "x").is_err());
+    }
+
+    #[test]
+    fn own_files_are_called_by_name() {
+        for (text, word) in [
+            ("format = 1\nid = \"x\"\n", "machine file"),
+            ("# lanecast-trace 1\n# source = imported\n", "trace"),
+            ("# why\nmachine,ranks,implementation,algorithm\n", "observations"),
+            ("contents = \"facts\"\nformat = 1\n", "facts"),
+        ] {
+            let fault = detect_kind(text.as_bytes(), "x").expect_err(word);
+            assert!(fault.code == "import-own" && fault.message.contains(word), "{fault}");
+        }
     }
 
     #[test]

@@ -220,6 +220,12 @@ impl ImportedTrace {
         self.header.set("passes", &format!("{count}, {how}"));
     }
 
+    /// How many passes there are; 1 where they are not told apart.
+    pub fn pass_count(&self) -> u32 {
+        let most = self.events.passes().0.values().map(Vec::len).max().unwrap_or(1).max(1);
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
     /// Calls `sink` with every record, of pass `only` if given, by time.
     ///
     /// # Errors

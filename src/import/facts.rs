@@ -207,7 +207,8 @@ pub enum Iommu {
 
 impl Facts {
     /// Takes over what `other` knows; what is known already stays.
-    pub fn merge(&mut self, other: Facts) {
+    pub fn merge(&mut self, mut other: Facts) {
+        other.reorder_as(&self.gpus);
         if self.gpus.len() < other.gpus.len() {
             self.gpus.resize_with(other.gpus.len(), Gpu::default);
         }
@@ -226,7 +227,7 @@ impl Facts {
         self.merge_pci(other.pci);
         for cpu in other.cpus {
             match self.cpus.iter_mut().find(|c| c.numa == cpu.numa) {
-                Some(known) if known.vendor == CpuVendor::Unknown => *known = cpu,
+                Some(known) if known.vendor == CpuVendor::Unknown || (known.vendor == cpu.vendor && known.model == 0) => *known = cpu,
                 Some(_) => {}
                 None => self.cpus.push(cpu),
             }

@@ -39,11 +39,14 @@ pub struct Input {
 }
 
 impl Input {
-    /// Opens a file.
+    /// Opens a file; `-` is standard input.
     ///
     /// # Errors
     /// `io`, `gzip`, `not-utf8`.
     pub fn open(path: &Path) -> Result<Input> {
+        if path == Path::new("-") {
+            return Input::new("standard input", Box::new(std::io::stdin()));
+        }
         let file = File::open(path).map_err(|e| Fault::io("open", path, &e))?;
         Input::new(&path.display().to_string(), Box::new(file))
     }
@@ -63,9 +66,8 @@ impl Input {
             rest = Box::new(Unzipped::new(Box::new(Cursor::new(head).chain(rest))));
             head = read_head(name, &mut rest)?;
         }
-        if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") || (head.contains(&0) && !head.starts_with(SQLITE_MAGIC)) {
-            return Err(Fault::new("not-utf8", format!("{name} is not UTF-8 text"))
-                .help("save it as UTF-8 (PowerShell's `>` writes UTF-16: use `| Out-File -Encoding utf8`)"));
+        if let Some(fault) = not_text(name, &head) {
+            return Err(fault);
         }
         Ok(Input { name: name.to_owned(), head, rest })
     }
@@ -97,6 +99,36 @@ impl Input {
         }
         Ok(text.to_owned())
     }
+}
+
+/// First bytes of files that are no text: what they are, and the way out.
+const BINARY: [(&[u8], &str, &str); 6] = [
+    (
+        b"PAR1",
+        "a Parquet table",
+        "export it as CSV: python -c \"import pandas; pandas.read_parquet('x.parquet').to_csv('x.csv', index=False)\"",
+    ),
+    (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "unpack it first: zstd -d"),
+    (b"\xfd7zXZ\x00", "compressed with xz", "unpack it first: xz -d"),
+    (b"BZh", "compressed with bzip2", "unpack it first: bzip2 -d"),
+    (b"%PDF", "a PDF", "give the text that the tool printed"),
+];
+
+/// Why the bytes are no text that a reader takes, if so.
+fn not_text(name: &str, head: &[u8]) -> Option<Box<Fault>> {
+    if let Some((_, what, help)) = BINARY.iter().find(|(magic, ..)| head.starts_with(magic)) {
+        return Some(Fault::new("import-binary", format!("{name} is {what}")).help(*help));
+    }
+    if [".nsys-rep", ".qdrep"].iter().any(|ending| name.ends_with(ending)) {
+        let help = "export it: nsys stats -r cuda_gpu_trace -f csv, or nsys export -t sqlite";
+        return Some(Fault::new("import-binary", format!("{name} is a report that only Nsight Systems reads")).help(help));
+    }
+    let foreign = head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") || (head.contains(&0) && !head.starts_with(SQLITE_MAGIC));
+    foreign.then(|| {
+        Fault::new("not-utf8", format!("{name} is not UTF-8 text"))
+            .help("save it as UTF-8 (PowerShell's `>` writes UTF-16: use `| Out-File -Encoding utf8`)")
+    })
 }
 
 /// A fault for a stream that broke.
@@ -178,6 +210,16 @@ mod tests {
         cut.truncate(cut.len() / 2);
         assert!(Input::from_bytes("cut.gz", &cut).and_then(Input::text).is_err());
         assert!(Input::from_bytes("x.gz", b"\x1f\x8bnonsense").is_err());
+    }
+
+    #[test]
+    fn other_formats_are_called_by_name() {
+        for (name, bytes, word) in
+            [("a.parquet", &b"PAR1\x15"[..], "Parquet"), ("a.zip", b"PK\x03\x04", "ZIP"), ("a.nsys-rep", b"abc", "Nsight")]
+        {
+            let fault = Input::from_bytes(name, bytes).map(|_| ()).expect_err(word);
+            assert!(fault.code == "import-binary" && fault.message.contains(word) && fault.help.is_some(), "{fault}");
+        }
     }
 
     #[test]

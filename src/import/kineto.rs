@@ -276,9 +276,11 @@ fn finish(name: &str, mut scan: Scan) -> Result<Outcome> {
 fn rank_in(name: &str) -> Option<u32> {
     let file = name.rsplit(['/', '\\']).next().unwrap_or(name).to_ascii_lowercase();
     ["rank", "tp"].iter().find_map(|word| {
-        let rest = file.split(word).nth(1)?.trim_start_matches(['_', '-', '=']);
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().ok().filter(|r| *r < 65536)
+        file.split(word).skip(1).find_map(|rest| {
+            let rest = rest.trim_start_matches(['_', '-', '=']);
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok().filter(|r| *r < 65536)
+        })
     })
 }
 
@@ -332,5 +334,6 @@ mod tests {
     fn names_may_tell_the_rank() {
         assert_eq!(rank_in("/a/tp8/1700-TP-5.trace.json.gz"), Some(5));
         assert_eq!((rank_in("worker_rank_2.json"), rank_in("trace.json")), (Some(2), None));
+        assert_eq!(rank_in("output-TP-3.json"), Some(3));
     }
 }

@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::import::facts;
+use crate::import::facts::Cpu;
 use crate::import::facts::Gpu;
 use crate::import::facts::PciDevice;
 use crate::import::facts::PciKind;
 use crate::import::facts::PciLink;
 use crate::import::outcome::Outcome;
+use crate::import::pci_tree;
+use crate::import::processor;
 
 /// Whether `head` looks like it.
 pub fn detect(head: &str) -> bool {
@@ -53,11 +56,29 @@ pub fn read(name: &str, text: &str) -> Result<Outcome> {
         let bus = device.bus.split(':').nth(1).and_then(|b| u32::from_str_radix(b, 16).ok());
         device.parent = bus.and_then(|b| bridges.get(&(domain(&device.bus).to_owned(), b)).cloned()).filter(|p| *p != device.bus);
     }
+    // Without root there are no capabilities: the depth tells what a bridge is.
+    for (bus, kind) in pci_tree::kinds_by_depth(devices.iter()) {
+        devices.iter_mut().filter(|d| d.bus == bus).for_each(|d| d.kind = kind);
+    }
     report(name, &devices, denied, &mut outcome);
+    outcome.facts.cpus = processors(&devices);
     outcome.facts.gpus =
         devices.iter().filter(|d| d.kind == PciKind::Gpu).map(|d| Gpu { name: d.name.clone(), bus: d.bus.clone(), numa: d.numa }).collect();
     outcome.facts.pci = devices;
     Ok(outcome)
+}
+
+/// One processor for each NUMA node that a device names, by the words of the
+/// host bridges; those of the ports say as much.
+fn processors(devices: &[PciDevice]) -> Vec<Cpu> {
+    let told = devices.iter().filter(|d| d.parent.is_none() && d.kind != PciKind::Gpu).filter_map(|d| processor::of_bridge(&d.name));
+    // The one that tells its generation before one that does not.
+    let Some(best) = told.max_by_key(|p| (p.family > 6 || p.model > 0, p.family, p.model)) else { return Vec::new() };
+    let mut nodes: Vec<u32> = devices.iter().filter_map(|d| d.numa).collect();
+    nodes.push(0);
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes.into_iter().map(|numa| Cpu { numa, vendor: best.vendor, family: best.family, model: best.model }).collect()
 }
 
 fn report(name: &str, devices: &[PciDevice], denied: bool, outcome: &mut Outcome) {
@@ -178,6 +199,16 @@ mod tests {
         assert_eq!((pci[3].payload_bytes, pci[2].acs_redirects), (Some(256), Some(true)));
         assert!(outcome.warnings.iter().any(|w| w.contains("Access Control")));
         assert!(outcome.warnings.iter().any(|w| w.contains("x8 of x16")));
+    }
+
+    #[test]
+    fn depth_tells_bridges_where_capabilities_are_hidden() {
+        let plain: String = TEXT.lines().filter(|l| !l.contains("Express")).map(|l| format!("{l}\n")).collect();
+        let outcome = read("lspci.txt", &plain).expect("reads");
+        let kinds: Vec<PciKind> = outcome.facts.pci.iter().map(|d| d.kind).collect();
+        assert_eq!(kinds[..4], [PciKind::RootPort, PciKind::SwitchUp, PciKind::SwitchDown, PciKind::Gpu]);
+        let cpu = &outcome.facts.cpus[0];
+        assert_eq!((cpu.vendor, cpu.family), (crate::machine::CpuVendor::Amd, 0x1A));
     }
 
     #[test]

@@ -9,13 +9,17 @@ use std::fmt::Write as _;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::assumed;
 use crate::import::cabling;
 use crate::import::cabling::Cabling;
 use crate::import::cabling::Parent;
+use crate::import::facts::Cpu;
 use crate::import::facts::Facts;
+use crate::import::facts::Gpu;
 use crate::import::facts::Iommu;
 use crate::import::facts::Label;
 use crate::import::facts::PciKind;
+use crate::import::processor;
 use crate::import::rates;
 use crate::import::rates::Class;
 use crate::import::rates::Rates;
@@ -47,7 +51,7 @@ const KINDS: &[(&str, &str)] = &[
 ];
 
 /// The kind taken where no file names the GPUs.
-const KIND_ASSUMED: &str = "rtx-pro-6000";
+pub(super) const KIND_ASSUMED: &str = "rtx-pro-6000";
 
 /// What only the user can say.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +60,8 @@ pub struct Wish {
     pub id: String,
     /// Kind of all GPUs, a key of the library.
     pub gpu: Option<String>,
+    /// The processors, as [`processor::named`] knows them.
+    pub cpu: Option<String>,
 }
 
 /// Makes a machine of what is known. The notes say what is assumed.
@@ -72,11 +78,18 @@ pub fn machine(facts: &Facts, wish: &Wish) -> Result<Machine> {
         return Err(Fault::new(CODE, format!("{} GPUs are more than one machine has", tree.gpus.len())));
     }
     let kinds = kinds(facts, wish, tree.gpus.len())?;
+    let mut facts = facts.clone();
+    if let Some(name) = &wish.cpu {
+        let processor::Processor { vendor, family, model } = processor::named(name)?;
+        facts.cpus = tree.sockets.iter().map(|numa| Cpu { numa: *numa, vendor, family, model }).collect();
+    }
+    let facts = &facts;
     let rates = Rates::new(facts, &tree);
     let id = if wish.id.is_empty() { "imported" } else { &wish.id };
     let mut notes = vec![format!("Imported: {}.", tree.evidence)];
     notes.extend(rates.notes.iter().cloned());
-    notes.extend(remarks(facts, wish));
+    notes.extend(assumed::notes(facts, &tree, wish.gpu.is_some()));
+    notes.extend(remarks(facts));
     let text = toml(facts, &tree, &kinds, &rates, id, &notes);
     let mut machine = Machine::from_toml(&format!("{id}.toml"), &text)?;
     if let Some(difference) = difference(&machine, facts) {
@@ -97,21 +110,24 @@ fn kinds(facts: &Facts, wish: &Wish, count: usize) -> Result<Vec<String>> {
         }
         return Ok(vec![wished.clone(); count]);
     }
-    let name_of = |device: usize| {
-        let gpu = facts.gpus.get(device)?;
-        let pci = facts.pci.iter().find(|d| d.bus == gpu.bus).map_or("", |d| d.name.as_str());
-        KINDS.iter().find(|(part, _)| gpu.name.contains(part) || pci.contains(part)).map(|(_, kind)| (*kind).to_owned())
-    };
-    Ok((0..count).map(|d| name_of(d).unwrap_or_else(|| KIND_ASSUMED.to_owned())).collect())
+    let kind = |device: usize| facts.gpus.get(device).and_then(|gpu| kind_of(facts, gpu)).unwrap_or(KIND_ASSUMED);
+    Ok((0..count).map(|device| kind(device).to_owned()).collect())
+}
+
+/// The kind that the driver's name or the PCI device tells.
+pub(super) fn kind_of(facts: &Facts, gpu: &Gpu) -> Option<&'static str> {
+    let pci = facts.pci.iter().find(|d| d.bus == gpu.bus).map_or("", |d| d.name.as_str());
+    KINDS.iter().find(|(part, _)| names(&gpu.name, part) || names(pci, part)).map(|(_, kind)| *kind)
+}
+
+/// Whether `part` stands in `text` and no digit follows: an A1000 is no A100.
+fn names(text: &str, part: &str) -> bool {
+    text.match_indices(part).any(|(at, _)| !text[at + part.len()..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// What the settings mean for the machine, in sentences.
-fn remarks(facts: &Facts, wish: &Wish) -> Vec<String> {
+fn remarks(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
-    let named = facts.gpus.iter().any(|g| !g.name.is_empty());
-    if wish.gpu.is_none() && !named {
-        notes.push(format!("The kind of GPU is ASSUMED ({KIND_ASSUMED}): no file names it."));
-    }
     match facts.iommu {
         Some(Iommu::Translated) => notes.push(
             "The IOMMU translates: peer traffic goes up to the root, which no rate here accounts for unless it was measured so.".to_owned(),
@@ -290,4 +306,18 @@ fn class_text(out: &mut String, name: &str, class: &Class) {
         number(&class.backward),
         number(&class.latency)
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_by_whole_names() {
+        let kind = |name: &str| kind_of(&Facts::default(), &Gpu { name: name.to_owned(), ..Gpu::default() });
+        assert_eq!(kind("NVIDIA RTX PRO 6000 Blackwell Server Edition"), Some("rtx-pro-6000"));
+        assert_eq!(kind("NVIDIA A100-PCIE-40GB"), Some("a100-pcie-80gb"));
+        assert_eq!((kind("NVIDIA RTX A1000"), kind("Tesla V100"), kind("")), (None, None, None));
+        assert_eq!(kind("NVIDIA GeForce RTX 3090 Ti"), Some("rtx-3090"));
+    }
 }

@@ -5,6 +5,7 @@
 //! They know no model, plan or strategy.
 
 pub mod aiconfigurator;
+pub mod assumed;
 pub mod cabling;
 pub mod crossover;
 pub mod decimal;
@@ -12,7 +13,9 @@ pub mod detect;
 pub mod events;
 pub mod export;
 pub mod facts;
+pub mod facts_order;
 pub mod facts_toml;
+pub mod gpu_list;
 pub mod host_settings;
 pub mod input;
 pub mod inspector;
@@ -26,6 +29,7 @@ pub mod nccl_facts;
 pub mod nccl_graph;
 pub mod nccl_log;
 pub mod nccl_tests;
+pub mod nccl_tests_runs;
 pub mod nccl_topology;
 pub mod nsys_csv;
 #[cfg(feature = "nsys")]
@@ -34,6 +38,8 @@ pub mod nvbandwidth;
 pub mod outcome;
 pub mod p2p_test;
 pub mod p2pmark;
+pub mod pci_tree;
+pub mod processor;
 pub mod product;
 pub mod rates;
 pub mod rccl_tests;
@@ -70,7 +76,7 @@ pub fn read_path(path: &Path, kind: Option<ForeignKind>) -> Result<Outcome> {
         Some(kind) => kind,
         None => detect::detect_kind(input.head(), &input.name)?,
     };
-    if kind == ForeignKind::NsysSqlite {
+    if kind == ForeignKind::NsysSqlite && path != Path::new("-") {
         return sqlite(path);
     }
     read_input(input, kind)
@@ -118,7 +124,7 @@ fn read_input(input: Input, kind: ForeignKind) -> Result<Outcome> {
         ForeignKind::P2pmark => p2pmark::read(&name, &input.text()?),
         ForeignKind::KernelCmdline => host_settings::read_cmdline(&name, &input.text()?),
         ForeignKind::DriverParams => host_settings::read_params(&name, &input.text()?),
-        ForeignKind::NcclTestsText => nccl_tests::read_text(&name, &input.text()?),
+        ForeignKind::NcclTestsText => nccl_tests_runs::read(&name, &input.text()?),
         ForeignKind::NcclTestsJson => nccl_tests::read_json(&name, &tree(input)?),
         ForeignKind::RcclTestsJson => rccl_tests::read(&name, input.stream()),
         ForeignKind::Inspector => inspector::read(&name, input.stream()),
@@ -133,7 +139,7 @@ fn read_input(input: Input, kind: ForeignKind) -> Result<Outcome> {
             Err(Fault::new("import-unknown", format!("{name} is no folder")).help("expected /sys/bus/pci/devices or a copy"))
         }
         ForeignKind::NsysSqlite => {
-            Err(Fault::new("import-nsys", format!("{name}: SQLite is read from a file only")).help("decompress it first"))
+            Err(Fault::new("import-nsys", format!("{name}: SQLite is read from a file only")).help("save it to a file, decompressed"))
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::import::facts::Matrix;
+use crate::import::gpu_list;
 use crate::import::json_tree;
 use crate::import::outcome::Outcome;
 
@@ -26,6 +27,8 @@ pub fn read_json(name: &str, value: &Value) -> Result<Outcome> {
     outcome.facts.versions.driver = text("Driver Version");
     outcome.facts.versions.cuda =
         text("CUDA Runtime Version").or_else(|| json_tree::number(&top["CUDA Runtime Version"]).map(cuda_version));
+    let listed = top["GPU Device list"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    outcome.facts.gpus = gpu_list::in_order(listed.filter_map(gpu_list::numbered));
     if let Some(error) = text("error") {
         outcome.warn(format!("{name}: nvbandwidth reports: {error}"));
     }
@@ -59,6 +62,7 @@ fn cuda_version(number: f64) -> String {
 /// See [`read_json`].
 pub fn read_text(name: &str, text: &str) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    outcome.facts.gpus = gpu_list::in_order(text.lines().filter(|l| l.starts_with("Device ")).filter_map(gpu_list::numbered));
     let mut title = String::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {

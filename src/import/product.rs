@@ -66,9 +66,13 @@ pub fn products(outcome: &Outcome) -> Vec<Product> {
 /// `import-nothing` when the outcome has no such product, those of making a
 /// machine, `io` of the output.
 pub fn write(outcome: &Outcome, product: Product, wish: &Wish, pass: Option<u32>, mut output: impl Write) -> Result<()> {
-    if !products(outcome).contains(&product) {
-        return Err(Fault::new("import-nothing", format!("the input gives no {}", product.describe().0.trim_start_matches("a ")))
-            .help("what the input gives is said when it is read"));
+    let all = products(outcome);
+    if !all.contains(&product) {
+        let gives: Vec<&str> = all.iter().map(|product| product.describe().0).collect();
+        let help = if gives.is_empty() { "it gives nothing".to_owned() } else { format!("it gives {}", gives.join(", ")) };
+        return Err(
+            Fault::new("import-nothing", format!("the input gives no {}", product.describe().0.trim_start_matches("a "))).help(help)
+        );
     }
     let text = match product {
         Product::Trace => return write_trace(outcome, wish, pass, output),
@@ -116,7 +120,7 @@ mod tests {
             trace.finish();
         }
         let mut out = Vec::new();
-        write(&outcome, product, &Wish { id: "box".into(), gpu: None }, None, &mut out)?;
+        write(&outcome, product, &Wish { id: "box".into(), gpu: None, ..Wish::default() }, None, &mut out)?;
         Ok(String::from_utf8(out).expect("UTF-8"))
     }
 

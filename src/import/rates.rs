@@ -76,7 +76,9 @@ impl Rates {
         let matrix = best_matrix(facts, tree.gpus.len()).filter(|_| !rates.staged);
         rates.add_gpus(facts, tree, matrix);
         rates.add_between(tree, matrix);
-        rates.notes.push("Latencies are those of other machines: the latency of p2pBandwidthLatencyTest is not one link's.".to_owned());
+        rates.notes.push(
+            "Latencies are ASSUMED to be those of other machines: the latency of p2pBandwidthLatencyTest is not one link's.".to_owned(),
+        );
         rates
     }
 
@@ -98,7 +100,9 @@ impl Rates {
                 Parent::Switch(_) => (85.0, 110.0, 120.0, "of other machines: a GPU below a switch"),
                 Parent::Root(_) => (145.0, 155.0, 165.0, "of other machines: a GPU on lanes of the processor"),
             };
-            let mut class = Class::new("pcie", link, payload_rate(link), latency);
+            // NCCL's search goes by generation and width: a gap there would count as PCIe 3.0.
+            let stated = if known(link) { link } else { measured.map_or(ASSUMED, |((out, into), _)| link_of_rate(out.max(into))) };
+            let mut class = Class::new("pcie", stated, payload_rate(link), latency);
             if let Some(((out, into), title)) = measured {
                 let source = format!("{title}: the best pair of this GPU");
                 let around = |v: f64| Quantity::between(0.97 * v, v, 1.03 * v, &source);
@@ -115,8 +119,13 @@ impl Rates {
             });
             self.gpu_classes.push(index);
         }
+        let told = (0..tree.gpus.len()).all(|gpu| known(link_of(facts, gpu)));
         self.notes.push(match matrix {
-            Some(matrix) => format!("Rates of GPU links are measured ({}).", matrix.title),
+            Some(matrix) if told => format!("Rates of GPU links are measured ({}).", matrix.title),
+            Some(matrix) => format!(
+                "Rates of GPU links are measured ({}); their generation and width, which NCCL goes by, are inferred from them.",
+                matrix.title
+            ),
             None if facts.pci.iter().any(|d| d.link.generation > 2) => {
                 "Rates follow from generation and width of the links; none is measured.".to_owned()
             }
@@ -135,6 +144,10 @@ impl Rates {
             Some((low, median, high, title)) => Quantity::between(low, median, high, &format!("{title}: pairs of different host bridges")),
             None => Quantity::between(0.9 * best, best, 1.05 * best, "assumed: as fast as a GPU's link"),
         };
+        if !tree.switches.is_empty() && uplink.source.starts_with("assumed") {
+            self.notes
+                .push("Uplinks of switches are ASSUMED to be as fast as a GPU's link: no measured pair shows their limit.".to_owned());
+        }
         let fabric = match matrix.and_then(|m| slower(m, self, across)) {
             Some((low, median, _, title)) => {
                 Quantity::between(low, median, 2.0 * median, &format!("{title}: one flow across sockets; more may fit"))
@@ -157,9 +170,8 @@ impl Rates {
             Class::new("socket-fabric", none, fabric, (40.0, 80.0, 115.0, "of other machines: two EPYC 9005")),
         ));
         if tree.sockets.len() > 1 {
-            self.notes.push(
-                "What several flows across sockets get together is an estimate: one flow at a time was measured, or none.".to_owned(),
-            );
+            self.notes
+                .push("What several flows across sockets get together is ASSUMED: one flow at a time was measured, or none.".to_owned());
         }
     }
 
@@ -239,15 +251,37 @@ fn link_of(facts: &Facts, gpu: usize) -> PciLink {
     if generation <= 2 { PciLink::default() } else { PciLink { generation, width } }
 }
 
+/// A link that no file tells.
+const ASSUMED: PciLink = PciLink { generation: 5, width: 16 };
+
+fn known(link: PciLink) -> bool {
+    (3..=6).contains(&link.generation) && (1..=16).contains(&link.width)
+}
+
+/// GT/s of a lane: 8 in generation 3, doubling.
+fn transfers(generation: u32) -> f64 {
+    8.0 * f64::from(1u32 << generation.clamp(3, 6).saturating_sub(3))
+}
+
+/// 128b/130b, in generation 6 flits of about the same share.
+fn raw_gbps(generation: u32, width: u32) -> f64 {
+    transfers(generation) * f64::from(width) / 8.0 * 128.0 / 130.0 * PACKET_SHARE
+}
+
+/// The slowest generation with 16 lanes that carries a measured rate. Fewer lanes of a newer
+/// one look the same; NCCL credits both alike.
+fn link_of_rate(gbps: f64) -> PciLink {
+    let generation = (3..=6).find(|generation| gbps <= 1.03 * raw_gbps(*generation, 16)).unwrap_or(6);
+    PciLink { generation, width: 16 }
+}
+
 /// Payload that a link carries: transfers × lanes × coding × packets.
 fn payload_rate(link: PciLink) -> Quantity {
-    let known = (3..=6).contains(&link.generation) && (1..=16).contains(&link.width);
-    let (generation, width) = if known { (link.generation, link.width) } else { (5, 16) };
-    // 8 GT/s in generation 3, doubling; 128b/130b, in generation 6 flits of about the same share.
-    let gts = 8.0 * f64::from(1u32 << (generation - 3));
-    let raw = gts * f64::from(width) / 8.0 * 128.0 / 130.0 * PACKET_SHARE;
+    let known = known(link);
+    let PciLink { generation, width } = if known { link } else { ASSUMED };
+    let raw = raw_gbps(generation, width);
     let source = if known {
-        format!("PCIe {generation}.0 x{width}: {gts} GT/s, 128b/130b, 256 of 280 bytes")
+        format!("PCIe {generation}.0 x{width}: {} GT/s, 128b/130b, 256 of 280 bytes", transfers(generation))
     } else {
         "assumed: PCIe 5.0 x16".to_owned()
     };
@@ -264,5 +298,12 @@ mod tests {
         let rate = payload_rate(PciLink { generation: 5, width: 16 });
         assert!((rate.value - 56.46).abs() < 0.01 && (rate.high - 57.61).abs() < 0.01, "{rate:?}");
         assert!(payload_rate(PciLink::default()).source.starts_with("assumed"));
+    }
+
+    #[test]
+    fn a_rate_tells_the_generation() {
+        let of = |gbps| link_of_rate(gbps).generation;
+        // Turin measures 56.57, Genoa 54, PCIe 4.0 x16 about 26, 3.0 about 13; 1000 is no PCIe.
+        assert_eq!([of(56.57), of(54.0), of(26.2), of(13.1), of(1000.0)], [5, 5, 4, 3, 6]);
     }
 }

@@ -15,6 +15,7 @@ use crate::import::facts::PciDevice;
 use crate::import::facts::PciKind;
 use crate::import::facts::PciLink;
 use crate::import::outcome::Outcome;
+use crate::import::pci_tree;
 
 /// Folders visited at most.
 const FOLDERS_MAX: usize = 200_000;
@@ -148,25 +149,7 @@ fn device(bus: &str, place: &Path, parent: Option<String>) -> PciDevice {
 
 /// Bridges at the processor are root ports; below them ports of switches alternate.
 fn tell_bridges_apart(devices: &mut BTreeMap<String, PciDevice>) {
-    let kinds: Vec<(String, PciKind)> = devices
-        .values()
-        .filter(|d| d.kind == PciKind::Bridge)
-        .map(|d| {
-            let mut depth = 0;
-            let mut at = d;
-            while let Some(up) = at.parent.as_ref().and_then(|p| devices.get(p)) {
-                depth += 1;
-                at = up;
-            }
-            let kind = match depth {
-                0 => PciKind::RootPort,
-                n if n % 2 == 1 => PciKind::SwitchUp,
-                _ => PciKind::SwitchDown,
-            };
-            (d.bus.clone(), kind)
-        })
-        .collect();
-    for (bus, kind) in kinds {
+    for (bus, kind) in pci_tree::kinds_by_depth(devices.values()) {
         if let Some(device) = devices.get_mut(&bus) {
             device.kind = kind;
         }

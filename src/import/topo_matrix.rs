@@ -68,7 +68,7 @@ pub fn read(name: &str, text: &str) -> Result<Outcome> {
     check_square(&cells, gpus.len()).map_err(|message| fault(message, header))?;
     outcome.understood(format!("{name}: labels between {} GPUs (nvidia-smi topo -m)", gpus.len()));
     if others > 0 {
-        outcome.skipped(format!("{name}: {others} columns of network cards"));
+        outcome.skipped(format!("{name}: {others} column(s) of network cards"));
     }
     if cells.iter().flatten().any(|l| *l == Label::Node) {
         outcome.warn(format!(
@@ -144,7 +144,7 @@ mod tests {
         let labels = outcome.facts.labels.expect("labels");
         assert_eq!(labels.cells[0], [Label::Same, Label::Pix, Label::Sys]);
         assert_eq!(outcome.facts.gpus.iter().map(|g| g.numa).collect::<Vec<_>>(), [Some(0), Some(0), Some(1)]);
-        assert!(outcome.skipped[0].contains("1 columns"));
+        assert!(outcome.skipped[0].contains("1 column(s)"));
     }
 
     #[test]

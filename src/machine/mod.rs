@@ -15,6 +15,7 @@ pub(crate) mod raw;
 pub mod read;
 pub mod recable;
 pub mod route;
+pub mod routes;
 #[cfg(test)]
 mod tests;
 pub mod write;
@@ -35,6 +36,7 @@ pub use route::Direction;
 pub use route::Endpoint;
 pub use route::PathType;
 pub use route::Route;
+pub use routes::Routes;
 
 /// One machine as its file describes it, checked: every index is in range, the
 /// graph is connected where it is used, every number is within its bounds.
@@ -50,6 +52,9 @@ pub struct Machine {
     pub versions: Versions,
     /// How a GPU reaches another's memory.
     pub peer_access: PeerAccess,
+    /// Whether Access Control Services send peers' packets up to the root port and down again,
+    /// though a switch could forward them.
+    pub redirects_peers: bool,
     /// Ranks that share one GPU; 1 in a server.
     pub ranks_per_gpu: u32,
     /// Kinds of GPU by name.

@@ -28,6 +28,8 @@ pub(crate) struct RawMachine {
     #[serde(default)]
     pub versions: Versions,
     pub peer_access: PeerAccess,
+    #[serde(default)]
+    pub redirects_peers: bool,
     pub ranks_per_gpu: Option<Spanned<i64>>,
     #[serde(default)]
     pub kinds: BTreeMap<Spanned<String>, RawKind>,

@@ -77,6 +77,7 @@ impl Machine {
             notes: raw.notes.clone(),
             versions: raw.versions.clone(),
             peer_access: raw.peer_access,
+            redirects_peers: raw.redirects_peers,
             ranks_per_gpu: read_ranks(origin, raw.ranks_per_gpu.as_ref())?,
             kinds,
             nodes: read_nodes(&raw),

@@ -123,10 +123,22 @@ impl Machine {
         let (source, target) = (self.endpoint(from)?, self.endpoint(to)?);
         let nvlink = self.shortest(source, target, |medium| medium == Medium::Nvlink);
         let over_nvlink = nvlink.is_some() && source != target;
-        let hops = nvlink.or_else(|| self.shortest(source, target, |medium| medium != Medium::Nvlink))?;
+        let pcie = |from, to| self.shortest(from, to, |medium| medium != Medium::Nvlink);
+        let over_root = self.redirecting_root(from, to).filter(|_| nvlink.is_none());
+        let hops = match over_root {
+            Some(root) => [pcie(source, root)?, pcie(root, target)?].concat(),
+            None => nvlink.or_else(|| pcie(source, target))?,
+        };
         let latency = hops.iter().map(|(link, _)| Time::from_ns(self.links[link.0].latency_ns.value)).sum();
-        let label = if over_nvlink { PathType::Nvl } else { self.tree_label(source, target) };
+        let label = if over_nvlink { PathType::Nvl } else { way_label(self, &self.ancestors(source), &self.ancestors(target)) };
         Some(Route { hops, latency, path: label.nccl(), label })
+    }
+
+    /// The root port over which packets of two GPUs below it are sent, where switches may not forward them.
+    fn redirecting_root(&self, from: Endpoint, to: Endpoint) -> Option<NodeId> {
+        let (Endpoint::Gpu(a), Endpoint::Gpu(b)) = (from, to) else { return None };
+        let root = self.root_of(a)?;
+        (self.redirects_peers && a != b && self.root_of(b) == Some(root)).then_some(root)
     }
 
     /// What `nvidia-smi topo -m` shows between two GPUs, e.g. `PIX` or `NV4`.
@@ -141,19 +153,32 @@ impl Machine {
     /// From a thread's load to the data: there and back, the reader's issue and
     /// the target's memory included.
     pub fn read_latency(&self, reader: usize, target: Endpoint) -> Option<Time> {
-        let route = self.route(Endpoint::Gpu(reader), target)?;
+        self.read_over(reader, target, self.route(Endpoint::Gpu(reader), target)?.latency)
+    }
+
+    /// A load's round trip over a way whose latency is known.
+    pub(crate) fn read_over(&self, reader: usize, target: Endpoint, way: Time) -> Option<Time> {
         let served = match target {
             Endpoint::Gpu(device) => self.gpu_kind(device)?.chip.serve_ns.value,
             Endpoint::Host(_) => self.fabric.host_memory_latency_ns.value,
         };
         let issued = self.gpu_kind(reader)?.chip.issue_ns.value;
-        Some(Time::from_ns(issued) + route.latency.times(2) + Time::from_ns(served))
+        Some(Time::from_ns(issued) + way.times(2) + Time::from_ns(served))
     }
 
     /// From a thread's store to its arrival at the target's memory.
     pub fn write_latency(&self, writer: usize, target: Endpoint) -> Option<Time> {
-        let route = self.route(Endpoint::Gpu(writer), target)?;
-        Some(Time::from_ns(self.gpu_kind(writer)?.chip.issue_ns.value) + route.latency)
+        self.write_over(writer, self.route(Endpoint::Gpu(writer), target)?.latency)
+    }
+
+    /// A store's way over one whose latency is known.
+    pub(crate) fn write_over(&self, writer: usize, way: Time) -> Option<Time> {
+        Some(Time::from_ns(self.gpu_kind(writer)?.chip.issue_ns.value) + way)
+    }
+
+    /// Whether the driver keeps peers' data in system memory for the loads of custom kernels.
+    pub fn stages_loads(&self) -> bool {
+        self.peer_access == PeerAccess::DriverStaged
     }
 
     /// The kind of a device.
@@ -192,6 +217,11 @@ impl Machine {
 
     /// A node, what it hangs from, and so on up to its socket.
     pub fn ancestors(&self, node: NodeId) -> Vec<NodeId> {
+        self.chain_of(&self.parents(), node)
+    }
+
+    /// What each node hangs from.
+    pub(crate) fn parents(&self) -> Vec<Option<NodeId>> {
         // Downward from every socket: each node of a tree is met once.
         let mut parent: Vec<Option<NodeId>> = vec![None; self.nodes.len()];
         let mut queue: VecDeque<NodeId> = self.sockets().collect();
@@ -205,32 +235,16 @@ impl Machine {
                 }
             }
         }
+        parent
+    }
+
+    /// The same as [`Machine::ancestors`] where the parents are known.
+    pub(crate) fn chain_of(&self, parent: &[Option<NodeId>], node: NodeId) -> Vec<NodeId> {
         let mut chain = vec![node];
         while let Some(up) = parent[chain[chain.len() - 1].0] {
             chain.push(up);
         }
         chain
-    }
-
-    /// By the lowest common ancestor, as the operating system sees the trees.
-    fn tree_label(&self, from: NodeId, to: NodeId) -> PathType {
-        if from == to {
-            return PathType::Loc;
-        }
-        let (ours, theirs) = (self.ancestors(from), self.ancestors(to));
-        let Some((up, meet)) = ours.iter().enumerate().find(|(_, node)| theirs.contains(node)) else {
-            return PathType::Sys;
-        };
-        let down = theirs.iter().position(|node| node == meet).unwrap_or(0);
-        match self.nodes[meet.0].kind {
-            NodeKind::Switch { .. } if up <= 1 && down <= 1 => PathType::Pix,
-            NodeKind::Switch { .. } => PathType::Pxb,
-            NodeKind::RootPort => PathType::Phb,
-            // One end is the host itself: its own bridge is the only one between.
-            NodeKind::Socket { .. } if up == 0 || down == 0 => PathType::Phb,
-            NodeKind::Socket { .. } => PathType::Node,
-            NodeKind::Gpu { .. } => PathType::Loc,
-        }
     }
 
     /// Links at a node that `keep` wants, by the other end's place in the file.
@@ -275,5 +289,26 @@ impl Machine {
         }
         hops.reverse();
         Some(hops)
+    }
+}
+
+/// By the lowest common ancestor of two ends with what is above them, as the
+/// operating system sees the trees.
+pub(crate) fn way_label(machine: &Machine, ours: &[NodeId], theirs: &[NodeId]) -> PathType {
+    if ours.first() == theirs.first() {
+        return PathType::Loc;
+    }
+    let Some((up, meet)) = ours.iter().enumerate().find(|(_, node)| theirs.contains(node)) else {
+        return PathType::Sys;
+    };
+    let down = theirs.iter().position(|node| node == meet).unwrap_or(0);
+    match machine.nodes[meet.0].kind {
+        NodeKind::Switch { .. } if up <= 1 && down <= 1 => PathType::Pix,
+        NodeKind::Switch { .. } => PathType::Pxb,
+        NodeKind::RootPort => PathType::Phb,
+        // One end is the host itself: its own bridge is the only one between.
+        NodeKind::Socket { .. } if up == 0 || down == 0 => PathType::Phb,
+        NodeKind::Socket { .. } => PathType::Node,
+        NodeKind::Gpu { .. } => PathType::Loc,
     }
 }

@@ -232,3 +232,15 @@ proptest! {
         }
     }
 }
+
+/// Below one switch a packet takes two links; with redirection it goes up to the root port and down again: four.
+#[test]
+fn redirected_peers_meet_at_the_root() {
+    let mut machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+    let hops = |machine: &Machine, to: usize| machine.route(Endpoint::Gpu(0), Endpoint::Gpu(to)).expect("a way").hops.len();
+    let far = hops(&machine, 7);
+    assert_eq!(hops(&machine, 1), 2);
+    machine.redirects_peers = true;
+    assert_eq!((hops(&machine, 1), hops(&machine, 7)), (4, far));
+    assert_eq!(Machine::from_toml("m.toml", &machine.to_toml()).expect("reads"), machine);
+}

@@ -43,7 +43,11 @@ impl Machine {
             PeerAccess::HostStaged => "host-staged",
             PeerAccess::DriverStaged => "driver-staged",
         };
-        writeln!(out, "peer_access = \"{access}\"\nranks_per_gpu = {}\n", self.ranks_per_gpu)?;
+        writeln!(out, "peer_access = \"{access}\"")?;
+        if self.redirects_peers {
+            writeln!(out, "redirects_peers = true")?;
+        }
+        writeln!(out, "ranks_per_gpu = {}\n", self.ranks_per_gpu)?;
         self.write_nodes(out)?;
         self.write_versions(out)?;
         writeln!(out, "\n[fabric]")?;

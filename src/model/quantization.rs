@@ -88,6 +88,11 @@ impl Quantization {
         Ok(quantization)
     }
 
+    /// Whether layers of one shape may be stored differently: some pattern tells their numbers apart.
+    pub fn tells_layers(&self) -> bool {
+        self.groups.iter().flat_map(|group| &group.targets).chain(&self.ignored).any(Pattern::tells_numbers)
+    }
+
     fn ignore(&mut self, names: &[&str], notes: &mut Vec<String>) {
         for name in names {
             let pattern = Pattern::new(name);

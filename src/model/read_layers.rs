@@ -43,17 +43,29 @@ impl Reader<'_> {
     /// The distinct layers, and for each layer its index among them.
     pub fn layers(&self) -> Result<(Vec<Layer>, Vec<usize>)> {
         let types = self.layer_types()?;
+        let mixture = self.mixture()?;
         let (mut kinds, mut layers): (Vec<Layer>, Vec<usize>) = (Vec::new(), Vec::new());
+        // Where names' numbers are not looked at, layers of one shape are alike: each shape is read once.
+        let tells = self.quantization.tells_layers();
+        let mut shapes: Vec<(&str, bool, usize)> = Vec::new();
         for index in 0..self.count {
             let kind = types.get(index as usize).copied().unwrap_or(FULL);
-            let attention = self.attention(kind, &prefixes(index))?;
-            let feed_forward = self.feed_forward(index, &prefixes(index))?;
+            let sparse = mixture.as_ref().is_some_and(|mixture| mixture.at(index));
+            let read = shapes.iter().find(|(k, s, _)| !tells && (*k, *s) == (kind, sparse));
+            if let Some((_, _, known)) = read {
+                layers.push(*known);
+                continue;
+            }
+            let prefixes = prefixes(index);
+            let attention = self.attention(kind, &prefixes)?;
+            let feed_forward = self.feed_forward(mixture.as_ref().filter(|_| sparse), &prefixes)?;
             let layer = Layer { attention, feed_forward };
-            let known = kinds.iter().position(|k| *k == layer);
-            layers.push(known.unwrap_or_else(|| {
+            let place = kinds.iter().position(|k| *k == layer).unwrap_or_else(|| {
                 kinds.push(layer);
                 kinds.len() - 1
-            }));
+            });
+            shapes.push((kind, sparse, place));
+            layers.push(place);
         }
         Ok((kinds, layers))
     }
@@ -64,7 +76,8 @@ impl Reader<'_> {
         let mut prefix = prefixes(self.count);
         prefix.extend(["mtp.layers.0".to_owned(), "model.mtp.layers.0".to_owned()]);
         let attention = self.attention(FULL, &prefix)?;
-        let feed_forward = self.feed_forward(self.count.saturating_sub(1), &prefix)?;
+        let mixture = self.mixture()?.filter(|mixture| mixture.at(self.count.saturating_sub(1)));
+        let feed_forward = self.feed_forward(mixture.as_ref(), &prefix)?;
         let projection = self.quantization.dtype_of(&["mtp.layers.0.eh_proj".to_owned(), format!("model.layers.{}.eh_proj", self.count)]);
         Ok((Layer { attention, feed_forward }, projection))
     }
@@ -197,21 +210,29 @@ impl Reader<'_> {
         })
     }
 
-    fn feed_forward(&self, index: u64, prefix: &[String]) -> Result<FeedForward> {
+    /// Where the experts are, if there are any.
+    fn mixture(&self) -> Result<Option<Mixture>> {
         let keys = self.keys;
         let experts = ["n_routed_experts", "num_experts", "num_local_experts"];
         if !experts.iter().any(|key| keys.has(key)) {
-            return self.dense(prefix).map(FeedForward::Dense);
+            return Ok(None);
         }
-        let count = keys.positive_of(&experts, MOST_EXPERTS)?;
-        let leading = keys.size("first_k_dense_replace", 1 << 20)?.unwrap_or(0);
-        let every = keys.size("moe_layer_freq", 1 << 20)?.or(keys.size("decoder_sparse_step", 1 << 20)?).unwrap_or(1).max(1);
-        let offset = if keys.has("decoder_sparse_step") { 1 } else { 0 };
-        if index < leading || !(index + offset).is_multiple_of(every) || keys.numbers("mlp_only_layers").contains(&index) {
+        Ok(Some(Mixture {
+            experts: keys.positive_of(&experts, MOST_EXPERTS)?,
+            leading: keys.size("first_k_dense_replace", 1 << 20)?.unwrap_or(0),
+            every: keys.size("moe_layer_freq", 1 << 20)?.or(keys.size("decoder_sparse_step", 1 << 20)?).unwrap_or(1).max(1),
+            offset: if keys.has("decoder_sparse_step") { 1 } else { 0 },
+            dense: keys.numbers("mlp_only_layers"),
+        }))
+    }
+
+    /// Experts where there is a mixture, else a dense block.
+    fn feed_forward(&self, mixture: Option<&Mixture>, prefix: &[String]) -> Result<FeedForward> {
+        let Some(mixture) = mixture else {
             return self.dense(prefix).map(FeedForward::Dense);
-        }
-        keys.get("intermediate_size");
-        self.experts(count, prefix).map(FeedForward::Experts)
+        };
+        self.keys.get("intermediate_size");
+        self.experts(mixture.experts, prefix).map(FeedForward::Experts)
     }
 
     fn dense(&self, prefix: &[String]) -> Result<Dense> {
@@ -256,6 +277,21 @@ impl Reader<'_> {
     fn stored(&self, prefix: &[String], names: &[&str]) -> Dtype {
         let all: Vec<String> = prefix.iter().flat_map(|p| names.iter().map(move |n| format!("{p}.{n}"))).collect();
         self.quantization.dtype_of(&all)
+    }
+}
+
+/// Which layers have experts.
+struct Mixture {
+    experts: u64,
+    leading: u64,
+    every: u64,
+    offset: u64,
+    dense: Vec<u64>,
+}
+
+impl Mixture {
+    fn at(&self, index: u64) -> bool {
+        index >= self.leading && (index + self.offset).is_multiple_of(self.every) && !self.dense.contains(&index)
     }
 }
 

@@ -6,7 +6,7 @@
 //! | [`environment`], `filter` | what the `NCCL_*` variables ask for |
 //! | [`topology`], `detect` | the machine in NCCL's bandwidth classes and path types |
 //! | [`transport`] | peer-to-peer, host memory or network for each pair |
-//! | [`search`], [`graph`] | rings and trees, or the fall-back; graph files |
+//! | [`search`], `descent`, [`graph`] | rings and trees, or the fall-back; graph files |
 //! | [`tuner`], [`tables`] | what NCCL believes each algorithm and protocol takes |
 //! | [`launch`] | channels, threads, parts, chunks and buffers of a message |
 //! | [`explain`], [`log`] | what a variable changes; text as `NCCL_DEBUG=INFO` prints it |
@@ -15,6 +15,7 @@
 //! derived and were not run. Only one node is modelled, and of the algorithms Ring and Tree: NVLS needs
 //! NVSwitch, CollNet a plugin, PAT one GPU a node.
 
+mod descent;
 mod detect;
 pub mod environment;
 pub mod explain;

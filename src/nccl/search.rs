@@ -3,32 +3,48 @@
 //! [S] ladders (search.cc:1051-1063), duplication (1036-1049), score (455-466), Intel's 6/5 through the root
 //! complex (84-92), the fall-back (1289-1311). [D] the order in which speeds, path types and equal channels
 //! are tried is written from knowledge of that file. Time is counted in steps as NCCL does, so that results
-//! do not depend on the host.
+//! do not depend on the host. One attempt at given demands is in [`super::descent`].
 
 use crate::machine::CpuVendor;
 
+use super::descent::Descent;
 use super::graph::Graph;
 use super::graph::Origin;
 use super::graph::Pattern;
 use super::kinds::PathType;
 use super::tables;
 use super::topology::LinkClass;
-use super::topology::Path;
 use super::topology::Topology;
 use super::version::Version;
 
 const TIME_GLOBAL: i64 = 1 << 19;
-const TIME_SAME_CHANNELS: i64 = 1 << 8;
-const TIME: i64 = 1 << 14;
+/// Steps of an attempt whose channels are to have the same order.
+pub(super) const TIME_SAME_CHANNELS: i64 = 1 << 8;
+/// Steps of any other.
+pub(super) const TIME: i64 = 1 << 14;
 
 /// Finds a graph of between `channels.0` and `channels.1` channels, or falls back.
 pub fn search(topology: &Topology, pattern: Pattern, channels: (u32, u32), version: Version) -> Graph {
+    search_by(topology, pattern, channels, version, true)
+}
+
+/// The same with or without the memory of what has been searched; the graph is the same.
+fn search_by(topology: &Topology, pattern: Pattern, channels: (u32, u32), version: Version, remember: bool) -> Graph {
     let ranks = topology.ranks.len();
     if ranks < 2 {
         return Graph::given(pattern, ranks as u32, channels.0.max(1), 0.1, PathType::Loc);
     }
     let ladder = tables::ladder_gbps(topology.compute_capability.0, version);
-    let mut search = Search::new(topology, pattern, channels);
+    let empty = Graph { channels: Vec::new(), origin: Origin::Search, ..Graph::given(pattern, 0, 0, 0.0, PathType::Loc) };
+    let mut search = Search {
+        topology,
+        descent: Descent::new(topology, remember),
+        least: channels.0,
+        most: channels.1,
+        now: empty.clone(),
+        best: empty,
+        time: 0,
+    };
     search.run(&ladder);
     let best = search.best;
     if best.channels.is_empty() {
@@ -37,56 +53,21 @@ pub fn search(topology: &Topology, pattern: Pattern, channels: (u32, u32), versi
     best
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Order {
-    Pci,
-    Replay,
-    Free,
-}
-
-struct Search<'a> {
-    topology: &'a Topology,
-    /// What each edge has left, in thousandths of a GB/s: NCCL keeps three decimals (`SUB_ROUND`).
-    left_mbps: Vec<i64>,
-    /// What a channel asks of the edges of a path, and of one that an Intel root complex slows.
-    demands: [Demand; 2],
-    /// For each rank the others: widest path first, then shortest, then next in number.
-    nearest_first: Vec<Vec<usize>>,
-    least: u32,
-    most: u32,
+/// Where the search stands.
+pub(super) struct Search<'a> {
+    pub topology: &'a Topology,
+    /// The attempt that is being made.
+    pub descent: Descent,
+    pub least: u32,
+    pub most: u32,
     /// Being built.
-    now: Graph,
+    pub now: Graph,
     /// The best so far.
-    best: Graph,
-    time: i64,
+    pub best: Graph,
+    pub time: i64,
 }
 
 impl Search<'_> {
-    fn new(topology: &Topology, pattern: Pattern, (least, most): (u32, u32)) -> Search<'_> {
-        let empty = Graph { channels: Vec::new(), origin: Origin::Search, ..Graph::given(pattern, 0, 0, 0.0, PathType::Loc) };
-        let left_mbps = whole(topology);
-        let ranks = topology.ranks.len();
-        let nearest_first = (0..ranks)
-            .map(|at| {
-                let path = |rank: &usize| &topology.paths[at][*rank];
-                let mut others: Vec<usize> = (1..ranks).map(|step| (at + step) % ranks).collect();
-                others.sort_by(|a, b| path(b).gbps.total_cmp(&path(a).gbps).then(path(a).edges.len().cmp(&path(b).edges.len())));
-                others
-            })
-            .collect();
-        Search {
-            topology,
-            left_mbps,
-            demands: [Demand::default(); 2],
-            nearest_first,
-            least,
-            most,
-            now: empty.clone(),
-            best: empty,
-            time: 0,
-        }
-    }
-
     fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
         let ranks = self.topology.ranks.len();
         (0..ranks).flat_map(move |a| (0..ranks).filter(move |b| *b != a).map(move |b| (a, b)))
@@ -202,161 +183,90 @@ impl Search<'_> {
             }
         }
     }
+}
 
-    /// One search at the demands of `now`; true when it ended with the most channels allowed.
-    fn attempt(&mut self) -> bool {
-        self.time = if self.now.same_channels { TIME_SAME_CHANNELS } else { TIME };
-        self.now.channels.clear();
-        self.now.hops = 0;
-        self.left_mbps = whole(self.topology);
-        // Peer writes through an Intel root complex travel in 64 B packets: 6/5 of the bandwidth.
-        let gbps = self.now.channel_gbps;
-        let usual = Demand { pci: milli(gbps), other: milli(gbps) };
-        self.demands = [usual, Demand { pci: milli(gbps * 6.0 / 5.0), ..usual }];
-        self.channel();
-        self.time == -1
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::environment::Environment;
+    use super::super::topology::Edge;
+    use super::super::topology::Path;
+    use super::super::topology::Vertex;
+    use super::*;
+    use crate::machine::Machine;
+    use crate::machine::PeerAccess;
+
+    const NEW: Version = Version::NEWEST_READ;
+
+    fn both(topology: &Topology) -> [Graph; 2] {
+        [true, false].map(|remember| search_by(topology, Pattern::Ring, (1, NEW.channels_max() / 2), NEW, remember))
     }
 
-    /// `ncclTopoSearchRec`: one more channel.
-    fn channel(&mut self) {
-        if self.now.channels.is_empty() {
-            self.start(0, Order::Pci);
-        } else if let Some(first) = self.now.channels.last().and_then(|channel| channel.first()).copied() {
-            self.start(first as usize, Order::Replay);
-        }
-        if !self.now.same_channels || self.now.channels.is_empty() {
-            for rank in 0..self.topology.ranks.len() {
-                self.start(rank, Order::Free);
+    #[test]
+    fn what_is_remembered_changes_nothing_on_any_machine() {
+        for id in Machine::ids() {
+            let machine = Machine::load(id).expect("it is embedded");
+            let devices: Vec<u32> = (0..machine.gpus.len() as u32).collect();
+            for level in [None, Some(PathType::Sys), Some(PathType::Loc)] {
+                let environment = Environment { p2p_level: level, ..Environment::default() };
+                let topology = Topology::new(&machine, &devices, NEW, &environment).expect("it has these devices");
+                let [ring, plain] = both(&topology);
+                assert_eq!(ring, plain, "{id}");
+                let most = (ring.count(), ring.count());
+                let tree = |remember| search_by(&topology, Pattern::BalancedTree, most, NEW, remember);
+                assert_eq!(tree(true), tree(false), "{id}");
             }
         }
     }
 
-    fn start(&mut self, rank: usize, order: Order) {
-        let mut channel = Vec::with_capacity(self.topology.ranks.len());
-        channel.push(rank as u32);
-        self.extend(&mut channel, order);
-    }
-
-    /// `ncclTopoSearchRecGpu`: the next rank of a channel.
-    fn extend(&mut self, channel: &mut Vec<u32>, order: Order) {
-        if self.time <= 0 {
-            return;
-        }
-        self.time -= 1;
-        let ranks = self.topology.ranks.len();
-        let at = channel.last().map_or(0, |rank| *rank as usize);
-        if channel.len() == ranks {
-            let first = channel[0] as usize;
-            if self.now.pattern != Pattern::Ring {
-                self.complete(channel);
-            } else if self.take(at, first) {
-                self.complete(channel);
-                self.give(at, first);
-            }
-            return;
-        }
-        match order {
-            Order::Pci => self.visit(channel, order, at, channel.len()),
-            Order::Replay => {
-                let previous = self.now.channels.last().and_then(|last| last.get(channel.len())).copied();
-                if let Some(next) = previous {
-                    self.visit(channel, order, at, next as usize);
+    /// Any ranks, edges and paths: the search asks for no more than that.
+    fn topologies() -> impl Strategy<Value = Topology> {
+        let speeds = prop::sample::select(vec![6.0, 12.0, 20.0, 24.0, 40.0, 48.0, 60.0]);
+        let edges = prop::collection::vec((speeds, any::<bool>()), 6..24);
+        (2_usize..7, edges, any::<u64>(), any::<bool>(), 1_usize..4).prop_map(|(ranks, edges, seed, regular, longest)| {
+            let edges: Vec<Edge> = (edges.into_iter().enumerate())
+                .map(|(at, (gbps, pci))| Edge { from: at % ranks, to: 0, gbps, class: if pci { LinkClass::Pci } else { LinkClass::Sys } })
+                .collect();
+            let kinds = [PathType::Pix, PathType::Pxb, PathType::Phb, PathType::Sys];
+            let path = |a: usize, b: usize| {
+                let mut dice = seed.wrapping_add((a * 64 + b) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let mut roll = |sides: usize| {
+                    dice = dice.rotate_left(23).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                    (dice >> 33) as usize % sides
+                };
+                // A regular machine has an edge out of, and one into, each rank.
+                let mut way = vec![a % edges.len()];
+                way.extend((0..roll(longest + 1)).map(|_| roll(edges.len())));
+                if regular {
+                    way = vec![a % edges.len(), (ranks + b) % edges.len()];
                 }
+                way.sort_unstable();
+                way.dedup();
+                let gbps = way.iter().map(|edge| edges[*edge].gbps).fold(f64::INFINITY, f64::min);
+                Path { edges: way, gbps, kind: kinds[roll(4)], through_intel: roll(2) == 0 }
+            };
+            let paths: Vec<Vec<Path>> = (0..ranks).map(|a| (0..ranks).map(|b| path(a, b)).collect()).collect();
+            Topology {
+                vertices: vec![Vertex::Gpu; ranks],
+                ranks: (0..ranks).collect(),
+                devices: (0..ranks as u32).collect(),
+                distances: Vec::new(),
+                paths,
+                edges,
+                vendor: if seed.is_multiple_of(2) { CpuVendor::Amd } else { CpuVendor::Intel },
+                compute_capability: (120, 120),
+                peer_access: PeerAccess::Direct,
             }
-            Order::Free => {
-                for place in 0..self.nearest_first[at].len() {
-                    let next = self.nearest_first[at][place];
-                    let reachable = self.topology.paths[at][next].kind <= self.now.type_intra;
-                    if reachable && !channel.contains(&(next as u32)) {
-                        self.visit(channel, order, at, next);
-                    }
-                }
-            }
-        }
+        })
     }
 
-    fn visit(&mut self, channel: &mut Vec<u32>, order: Order, at: usize, next: usize) {
-        if self.take(at, next) {
-            channel.push(next as u32);
-            self.extend(channel, order);
-            channel.pop();
-            self.give(at, next);
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn what_is_remembered_changes_nothing(topology in topologies()) {
+            let [ring, plain] = both(&topology);
+            prop_assert_eq!(ring, plain);
         }
     }
-
-    /// A channel is complete: keep the graph if it is better, and look for another channel.
-    fn complete(&mut self, channel: &[u32]) {
-        if self.time <= 0 {
-            return;
-        }
-        self.time -= 1;
-        self.now.channels.push(channel.to_vec());
-        let (count, best_count) = (self.now.count(), self.best.count());
-        let (score, best_score) = (self.now.total_gbps(), self.best.total_gbps());
-        let fewer_hops = score == best_score && self.now.pattern == self.best.pattern && self.now.hops < self.best.hops;
-        if count >= self.least && (score > best_score || fewer_hops || best_count == 0) {
-            self.best = self.now.clone();
-            if count == self.most {
-                self.time = -1;
-            }
-        }
-        if count < self.most {
-            self.channel();
-        }
-        self.now.channels.pop();
-    }
-
-    /// Takes the bandwidth of a path, or leaves all as it was (`ncclTopoFollowPath`).
-    fn take(&mut self, from: usize, to: usize) -> bool {
-        let topology = self.topology;
-        let path = &topology.paths[from][to];
-        if path.kind > self.now.type_intra {
-            return false;
-        }
-        let demand = self.demand(path);
-        // A path has each edge once, so that looking first and taking then is the same.
-        if path.edges.iter().any(|&edge| self.left_mbps[edge] < demand.of(topology, edge)) {
-            return false;
-        }
-        for &edge in &path.edges {
-            self.left_mbps[edge] -= demand.of(topology, edge);
-        }
-        self.now.hops += path.edges.len() as u64;
-        true
-    }
-
-    fn give(&mut self, from: usize, to: usize) {
-        let topology = self.topology;
-        let path = &topology.paths[from][to];
-        let demand = self.demand(path);
-        for &edge in &path.edges {
-            self.left_mbps[edge] += demand.of(topology, edge);
-        }
-        self.now.hops -= path.edges.len() as u64;
-    }
-
-    fn demand(&self, path: &Path) -> Demand {
-        self.demands[usize::from(path.through_intel && path.kind == PathType::Phb)]
-    }
-}
-
-/// What one channel asks of the edges of a path, in thousandths of a GB/s.
-#[derive(Clone, Copy, Default)]
-struct Demand {
-    pci: i64,
-    other: i64,
-}
-
-impl Demand {
-    fn of(self, topology: &Topology, edge: usize) -> i64 {
-        if topology.edges[edge].class == LinkClass::Pci { self.pci } else { self.other }
-    }
-}
-
-fn whole(topology: &Topology) -> Vec<i64> {
-    topology.edges.iter().map(|edge| milli(edge.gbps)).collect()
-}
-
-fn milli(gbps: f64) -> i64 {
-    libm::round(gbps * 1000.0) as i64
 }

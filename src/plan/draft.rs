@@ -3,8 +3,9 @@
 //!
 //! A cycle of speculation is a verify pass and then `steps` draft steps. The
 //! first runs over all tokens of the verify pass (their hidden states fill the
-//! draft's cache), each later one over one token a sequence; all of them choose
-//! one next token a sequence.
+//! draft's cache), each later one over the candidates that are taken further
+//! (one token a sequence for a chain). The first chooses for one token a
+//! sequence, the later ones for each candidate.
 
 use super::block::Block;
 use super::block::BlockBuilder;
@@ -22,8 +23,10 @@ use crate::model::Workload;
 pub struct Drafting {
     /// The draft model.
     pub draft: Draft,
-    /// Tokens drafted a cycle (K).
+    /// Steps drafted a cycle (K of a chain, the depth of a tree).
     pub steps: u32,
+    /// Candidates of a sequence that each later step takes further: 1 for a chain.
+    pub width: u32,
 }
 
 impl Build<'_> {
@@ -31,7 +34,7 @@ impl Build<'_> {
     pub(super) fn draft_block(&self, drafting: &Drafting, first: bool, load: Load) -> Result<Block> {
         let (model, draft) = (self.model, &drafting.draft);
         let shard = self.shard(load);
-        let single = Workload { phase: Phase::Verify, tokens: 1, ..*self.workload };
+        let single = Workload { phase: Phase::Verify, tokens: if first { 1 } else { u64::from(drafting.width.max(1)) }, ..*self.workload };
         let workload = if first { Workload { phase: Phase::Verify, ..*self.workload } } else { single };
         let mut block = BlockBuilder::new();
         block.add_steps(model.embedding_steps(&workload, shard)?);

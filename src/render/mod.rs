@@ -6,8 +6,10 @@
 //! | [`table`] | one table as terminal text, CSV, JSON or HTML |
 //! | [`screen`] | how wide and how colourful the terminal is |
 //! | [`scale`] | axes: linear and logarithmic, with their ticks |
-//! | [`chart`] | lines and points over logarithmic axes |
+//! | [`drawing`] | what drawings share: two widths, legends, words for those who do not see them |
+//! | [`chart`] | lines and points over linear or logarithmic axes |
 //! | [`bars`] | stacked bars and timelines |
+//! | [`graph`] | a graph in layers, its edges coloured by their load |
 //! | [`page`] | one HTML file with everything in it |
 //! | [`write`] | whole files or none, and a stdout that may close |
 //!
@@ -16,6 +18,8 @@
 
 pub mod bars;
 pub mod chart;
+pub mod drawing;
+pub mod graph;
 pub mod number;
 pub mod page;
 pub mod scale;

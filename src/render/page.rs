@@ -3,7 +3,6 @@
 
 use askama::Template;
 
-use crate::render::table::Cell;
 use crate::render::table::Table;
 
 /// A page from top to bottom.
@@ -52,12 +51,9 @@ pub fn to_html(page: &Page) -> String {
     PageTemplate { page }.render().expect("a string takes every byte")
 }
 
-/// The class of a cell; used by the template.
-fn class_of(cell: &Cell) -> &'static str {
-    match cell {
-        Cell::Number(_) => "number",
-        _ => "text",
-    }
+/// The class of the cells of a column; used by the template.
+fn class_of(table: &Table, column: &usize) -> &'static str {
+    if table.columns.get(*column).is_some_and(|column| column.is_number) { "number" } else { "text" }
 }
 
 #[cfg(test)]

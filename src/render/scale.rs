@@ -5,9 +5,6 @@
 
 use std::ops::Range;
 
-use plotters::coord::ranged1d::DefaultFormatting;
-use plotters::coord::ranged1d::KeyPointHint;
-use plotters::coord::ranged1d::Ranged;
 use plotters::style::RGBColor;
 
 use crate::render::number::Number;
@@ -66,6 +63,12 @@ impl Scale {
         Scale { low, high: low + span * 1.05, log }
     }
 
+    /// A linear axis with these ends.
+    pub fn between(low: f64, high: f64) -> Scale {
+        let is_range = low.is_finite() && high.is_finite() && high > low;
+        if is_range { Scale { low, high, log: false } } else { Scale::around([low, high].into_iter(), false) }
+    }
+
     /// Where `value` lies, 0 at `low` and 1 at `high`, cut to the axis.
     pub fn share(&self, value: f64) -> f64 {
         let of = |v: f64| if self.log { libm::log10(v.max(f64::MIN_POSITIVE)) } else { v };
@@ -122,19 +125,9 @@ pub fn tick_label(value: f64) -> String {
     format!("{}{unit}", if short.is_empty() { "0" } else { short })
 }
 
-impl Ranged for Scale {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        limit.0 + libm::round(self.share(*value) * f64::from(limit.1 - limit.0)) as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        self.ticks(hint.max_num_points().min(10))
-    }
-
-    fn range(&self) -> Range<f64> {
+impl Scale {
+    /// The ends of the axis.
+    pub fn range(&self) -> Range<f64> {
         self.low..self.high
     }
 }

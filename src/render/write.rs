@@ -9,33 +9,55 @@ use std::path::Path;
 use crate::error::Fault;
 use crate::error::Result;
 
-/// Writes `bytes` to `path`: beside it first, then to the disk, then renamed.
-/// A write that is interrupted leaves the old file as it was.
+/// What is collected before it goes to the disk.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Writes `bytes` to `path` whole or not at all; see [`write_file_with`].
 ///
 /// # Errors
 /// `io` with the path when any step fails; the part file is then removed.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let Some(name) = path.file_name() else {
+    write_file_with(path, |file| file.write_all(bytes).map_err(|error| Fault::io("write", path, &error)))
+}
+
+/// Writes to `path` what `fill` writes: beside it first, then to the disk, then
+/// renamed. A write that is interrupted leaves the old file as it was. What a
+/// link leads to is replaced, not the link; devices and pipes are written directly.
+///
+/// # Errors
+/// Those of `fill`; `io` with the path when any step fails; the part file is then removed.
+pub fn write_file_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let Some(name) = real.file_name() else {
         return Err(Fault::new("io", format!("cannot write {}: it names no file", path.display())));
     };
+    if fs::metadata(&real).is_ok_and(|old| !old.is_file() && !old.is_dir()) {
+        let device = fs::OpenOptions::new().write(true).open(&real).map_err(|error| Fault::io("write", path, &error))?;
+        return fill_and_flush(device, path, fill).map(|_| ());
+    }
     // The process id keeps two writers of one file apart; `.part` is ignored by git.
     let mut part_name = OsString::from(".");
     part_name.push(name);
     part_name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(part_name);
-    let done = write_through(&part, path, bytes);
+    let part = real.with_file_name(part_name);
+    let file = fs::File::create(&part).map_err(|error| Fault::io("write", path, &error))?;
+    let done =
+        fill_and_flush(file, path, fill).and_then(|file| complete(&file, &part, &real).map_err(|error| Fault::io("write", path, &error)));
     if done.is_err() {
-        // The first error is the one to tell; a part file that was never made cannot be removed.
+        // The first error is the one to tell.
         let _ = fs::remove_file(&part);
     }
-    done.map_err(|error| Fault::io("write", path, &error))
+    done
 }
 
-fn write_through(part: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = fs::File::create(part)?;
-    file.write_all(bytes)?;
+fn fill_and_flush(file: fs::File, path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<fs::File> {
+    let mut buffered = io::BufWriter::with_capacity(BUFFER_BYTES, file);
+    fill(&mut buffered)?;
+    buffered.into_inner().map_err(|error| Fault::io("write", path, error.error()))
+}
+
+fn complete(file: &fs::File, part: &Path, path: &Path) -> io::Result<()> {
     file.sync_all()?;
-    drop(file);
     if let Ok(old) = fs::metadata(path) {
         fs::set_permissions(part, old.permissions())?;
     }
@@ -97,6 +119,32 @@ mod tests {
     fn a_missing_folder_and_an_empty_name_are_faults() {
         assert_eq!(write_file(Path::new("/nonexistent/x/y"), b"").expect_err("no folder").code, "io");
         assert_eq!(write_file(Path::new("/"), b"").expect_err("no name").code, "io");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_lead_to_their_target_and_devices_stay_devices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        fs::write(&target, "old").expect("written");
+        std::os::unix::fs::symlink(&target, &link).expect("linked");
+        write_file(&link, b"new").expect("written");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+        assert_eq!(fs::read(&target).expect("there"), b"new");
+        write_file(Path::new("/dev/null"), b"gone").expect("swallowed");
+        assert!(!fs::metadata("/dev/null").expect("there").is_file());
+    }
+
+    #[test]
+    fn what_fails_while_it_is_written_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.csv");
+        let done = write_file_with(&path, |file| {
+            file.write_all(b"half").expect("memory");
+            Err(Fault::new("io", "stopped"))
+        });
+        assert_eq!(done.expect_err("stopped").message, "stopped");
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0);
     }
 
     struct Closed(io::ErrorKind);

@@ -5,8 +5,28 @@
 //! with what reproduces it ([`reproduce`]).
 
 pub mod allreduce;
+#[cfg(feature = "gpu")]
+pub mod calibrate;
+#[cfg(feature = "gpu")]
+pub mod detect;
+pub mod diagnose;
+pub mod doctor;
+pub mod experiment;
+pub mod allreduce_page;
+pub mod compare;
+mod compare_page;
+mod compare_rows;
+mod compare_words;
+mod machine_page;
 pub mod rank;
+pub mod rank_page;
 pub mod reproduce;
+pub mod settings;
+pub mod speculate;
+pub mod uncertain;
+pub mod simulate;
+pub mod timeline;
+pub mod validate;
 
 use crate::render::page::Block;
 use crate::render::page::Page;
@@ -45,7 +65,8 @@ impl Report {
             return exact.clone();
         }
         let mut parts: Vec<String> = Vec::new();
-        for section in &self.sections {
+        let is_drawn = |section: &&Section| section.blocks.iter().all(|block| matches!(block, Block::Drawing(_)));
+        for section in self.sections.iter().filter(|section| !is_drawn(section) || section.blocks.is_empty()) {
             if !section.heading.is_empty() {
                 parts.push(format!("{}\n", screen.paint(Ink::Strong, &section.heading)));
             }

@@ -7,6 +7,7 @@ use crate::decide::finding::Finding;
 use crate::decide::rank::Forecast;
 use crate::decide::rank::Ranking;
 use crate::decide::rank::Row;
+use crate::decide::uncertain::Uncertainty;
 use crate::decide::variables::Effect;
 use crate::render::number::Number;
 use crate::render::number::to_json;
@@ -18,6 +19,8 @@ use crate::render::table::Table;
 use crate::strategy::Effort;
 use crate::strategy::Settings;
 use crate::units::Bytes;
+
+use super::uncertain::JsonInterval;
 
 /// Rows of the table for people.
 const SHOWN: usize = 10;
@@ -282,11 +285,18 @@ struct JsonRow<'a> {
     effort: &'a str,
     risk: &'a str,
     settings: Settings,
+    #[serde(flatten)]
+    uncertainty: Option<JsonInterval>,
 }
 
 /// The array of the contract: feasible ones by pass, then infeasible ones by name.
-pub fn json(ranking: &Ranking) -> String {
-    to_json(&ranking.rows.iter().map(json_row).collect::<Vec<_>>())
+pub fn json(ranking: &Ranking, uncertainty: Option<&Uncertainty>) -> String {
+    to_json(&ranking.rows.iter().map(|row| json_row_with(row, uncertainty)).collect::<Vec<_>>())
+}
+
+fn json_row_with<'a>(row: &'a Row, uncertainty: Option<&Uncertainty>) -> JsonRow<'a> {
+    let interval = uncertainty.and_then(|uncertainty| uncertainty.rows.get(row.strategy.id));
+    JsonRow { uncertainty: interval.map(super::uncertain::json), ..json_row(row) }
 }
 
 fn json_row(row: &Row) -> JsonRow<'_> {
@@ -313,6 +323,7 @@ fn json_row(row: &Row) -> JsonRow<'_> {
         effort: row.strategy.effort.name(),
         risk: row.strategy.risk.name(),
         settings: row.strategy.settings(),
+        uncertainty: None,
     }
 }
 

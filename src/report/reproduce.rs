@@ -58,7 +58,15 @@ impl Reproduce {
 /// It is no protection against someone who wants two inputs to look equal.
 /// Source: Fowler, Noll, Vo; draft-eastlake-fnv, section 3.
 pub fn fnv1a_64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    fnv1a_64_on(FNV_START, bytes)
+}
+
+/// What [`fnv1a_64`] starts with.
+pub const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Goes on with a hash, for content that is read in pieces.
+pub fn fnv1a_64_on(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// As a POSIX shell takes it back.
@@ -79,6 +87,7 @@ mod tests {
         // draft-eastlake-fnv, appendix C: "" and "foobar".
         assert_eq!(fnv1a_64(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a_64(b"foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(fnv1a_64_on(fnv1a_64(b"foo"), b"bar"), fnv1a_64(b"foobar"));
     }
 
     #[test]

@@ -27,26 +27,14 @@ const TIME_MAX: u64 = 1 << 62;
 /// `simulation-shared-connection` when the order of messages is not defined;
 /// `simulation-too-long` past 53 days.
 pub fn simulate(program: &Program, options: Options) -> Result<Outcome> {
-    let mut fabric = Fabric::new(&program.network);
-    let layout = Layout::new(program, &mut fabric)?;
-    let mut engine = Engine {
-        program,
-        state: State::new(program, &layout),
-        heap: BinaryHeap::with_capacity(2 * (layout.blocks.len() + fabric.bundles.len())),
-        pending: Vec::with_capacity(layout.blocks.len()),
-        ended: Vec::new(),
-        events: 0,
-        records: options.records.then(Vec::new),
-        reuse: options.reuse.then(Reuse::default),
-        boundary: None,
-        layout,
-        fabric,
-    };
-    for rank in 0..program.ranks {
-        engine.continue_rank(rank);
-    }
-    engine.run()?;
+    let mut engine = Engine::new(program, options)?;
+    engine.start()?;
     engine.finish()
+}
+
+/// An event of the heap: ordered by time, then by phase and id.
+pub(super) fn event(time: u64, key: u64) -> Reverse<u128> {
+    Reverse(u128::from(time) << 64 | u128::from(key))
 }
 
 pub(super) struct Engine<'a> {
@@ -54,8 +42,8 @@ pub(super) struct Engine<'a> {
     pub layout: Layout,
     pub state: State,
     pub fabric: Fabric,
-    /// (time, phase and id): ends of flows by bundle, starts of steps by block.
-    pub heap: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Made by [`event`]: ends of flows by bundle, starts of steps by block.
+    pub heap: BinaryHeap<Reverse<u128>>,
     /// Blocks to look at again within this instant.
     pub pending: Vec<u32>,
     /// Scratch: the slots of flows that end.
@@ -68,9 +56,37 @@ pub(super) struct Engine<'a> {
 }
 
 impl Engine<'_> {
+    /// All ranks before their first operation.
+    pub fn new(program: &Program, options: Options) -> Result<Engine<'_>> {
+        let mut fabric = Fabric::new(&program.network);
+        let layout = Layout::new(program, &mut fabric)?;
+        Ok(Engine {
+            program,
+            state: State::new(program, &layout),
+            heap: BinaryHeap::with_capacity(2 * (layout.blocks.len() + fabric.bundles.len())),
+            pending: Vec::with_capacity(layout.blocks.len()),
+            ended: Vec::new(),
+            events: 0,
+            records: options.records.then(Vec::new),
+            reuse: options.reuse.then(Reuse::default),
+            boundary: None,
+            layout,
+            fabric,
+        })
+    }
+
+    /// Runs until nothing more happens.
+    pub fn start(&mut self) -> Result<()> {
+        for rank in 0..self.program.ranks {
+            self.continue_rank(rank);
+        }
+        self.run()
+    }
+
     fn run(&mut self) -> Result<()> {
         self.end_instant();
-        while let Some(Reverse((time, key))) = self.heap.pop() {
+        while let Some(Reverse(event)) = self.heap.pop() {
+            let (time, key) = ((event >> 64) as u64, event as u64);
             debug_assert!(time >= self.state.now, "time never goes back");
             if time > TIME_MAX {
                 return Err(Fault::new("simulation-too-long", "the run takes more than 53 days of simulated time")
@@ -84,7 +100,7 @@ impl Engine<'_> {
                 self.end_flows(key as u32);
             }
             self.look_again();
-            if self.heap.peek().is_none_or(|Reverse((next, _))| *next > time) {
+            if self.heap.peek().is_none_or(|Reverse(next)| (next >> 64) as u64 > time) {
                 self.end_instant();
             }
         }
@@ -95,7 +111,7 @@ impl Engine<'_> {
     fn end_instant(&mut self) {
         self.look_again();
         let heap = &mut self.heap;
-        self.fabric.solve(self.state.now, |bundle, end| heap.push(Reverse((end, u64::from(bundle)))));
+        self.fabric.solve(self.state.now, |bundle, end| heap.push(event(end, u64::from(bundle))));
         if let Some((entry, repeat)) = self.boundary.take()
             && let Some(mut reuse) = self.reuse.take()
         {
@@ -135,14 +151,8 @@ impl Engine<'_> {
                 None => self.leave_template(rank),
                 Some(Operation::Compute { ps, launches }) => {
                     let ps = if ps.len() == 1 { ps[0] } else { ps[rank] };
-                    let start = self.launch(rank, *launches);
-                    let mut end = start.after(Part::Compute, ps);
-                    if *launches > 1 {
-                        // The last kernel cannot start before the host has issued it.
-                        let before = self.state.ranks[rank].launched;
-                        let issued = program.launch.issued(program.ranks, rank, before, *launches, *launches);
-                        end = end.until(Part::Launch, issued + ps / u64::from(*launches));
-                    }
+                    let state = &self.state.ranks[rank];
+                    let (start, end) = program.computed(rank, state.ready, state.launched, (ps, *launches));
                     self.end_operation(rank, start.time, end, *launches);
                     let state = &mut self.state.ranks[rank];
                     state.beside = state.beside.saturating_sub(1);
@@ -165,12 +175,7 @@ impl Engine<'_> {
     /// When the first of `launches` kernels can start, all gaps counted.
     fn launch(&self, rank: usize, launches: u32) -> Stamp {
         let state = &self.state.ranks[rank];
-        let launch = self.program.launch;
-        if launches == 0 {
-            return state.ready;
-        }
-        let issued = launch.issued(self.program.ranks, rank, state.launched, launches, 1);
-        state.ready.after(Part::Launch, launch.gap() * u64::from(launches)).until(Part::Launch, issued)
+        self.program.launch_from(rank, state.ready, state.launched, launches)
     }
 
     /// Starts a rank's blocks; false when none of them has anything to do.

@@ -9,7 +9,8 @@
 //! - [`network`]: directed links and routes. [`fabric`]: flows that share them
 //!   max-min fairly.
 //! - [`stamp`]: a time together with what it was spent on.
-//! - [`engine`]: the event loop. [`reuse`] skips blocks that repeat.
+//! - [`engine`]: the event loop. [`reuse`] skips blocks that repeat, [`apart`]
+//!   puts passes together from collectives that do not meet.
 //!
 //! **Order of events.** (time, phase, canonical id). Phases: ends of flows,
 //! then starts of steps. All events of one instant are applied before rates are
@@ -19,6 +20,7 @@
 //! depends on the order in which anything was listed, or on the slot that a
 //! message happens to have; reuse relies on the latter.
 
+pub mod apart;
 mod deadlock;
 pub mod engine;
 pub mod fabric;

@@ -1,6 +1,10 @@
 //! What every rank does, operation by operation: the simulator's input.
 
+use std::sync::Arc;
+
 use super::network::Network;
+use super::stamp::Part;
+use super::stamp::Stamp;
 use super::timed::Timed;
 
 /// A whole run: templates repeated in order, on a network.
@@ -13,7 +17,7 @@ pub struct Program {
     /// Which template, how often and for whom, in order.
     pub sequence: Vec<Run>,
     /// Collectives that operations refer to.
-    pub collectives: Vec<Timed>,
+    pub collectives: Vec<Arc<Timed>>,
     /// Links and routes.
     pub network: Network,
     /// How kernels are launched.
@@ -96,6 +100,30 @@ impl Launch {
                 (before * ranks as u64 + u64::from(launches) * rank as u64 + u64::from(nth)) * issue
             }
         }
+    }
+}
+
+impl Program {
+    /// When the first of `launches` kernels of a rank can start that is `ready` and has
+    /// launched `before`, all gaps counted.
+    pub(super) fn launch_from(&self, rank: usize, ready: Stamp, before: u64, launches: u32) -> Stamp {
+        if launches == 0 {
+            return ready;
+        }
+        let issued = self.launch.issued(self.ranks, rank, before, launches, 1);
+        ready.after(Part::Launch, self.launch.gap() * u64::from(launches)).until(Part::Launch, issued)
+    }
+
+    /// Start and end of a computation of so many picoseconds and kernels.
+    pub(super) fn computed(&self, rank: usize, ready: Stamp, before: u64, (ps, launches): (u64, u32)) -> (Stamp, Stamp) {
+        let start = self.launch_from(rank, ready, before, launches);
+        let mut end = start.after(Part::Compute, ps);
+        if launches > 1 {
+            // The last kernel cannot start before the host has issued it.
+            let issued = self.launch.issued(self.ranks, rank, before, launches, launches);
+            end = end.until(Part::Launch, issued + ps / u64::from(launches));
+        }
+        (start, end)
     }
 }
 

@@ -187,7 +187,7 @@ impl Scope {
             }
         }
         self.shift_collectives(engine, &step, count64);
-        engine.heap = engine.heap.drain().map(|Reverse((time, key))| Reverse((time + ahead, key))).collect();
+        engine.heap = engine.heap.drain().map(|Reverse(event)| Reverse(event + (u128::from(ahead) << 64))).collect();
         self.repeat_records(engine, earlier, here, count, (period, step.time));
     }
 

@@ -1,6 +1,6 @@
 //! A thread block's way through one step: arm, begin, end.
 
-use super::engine::{Engine, START_OF_STEP};
+use super::engine::{Engine, START_OF_STEP, event};
 use super::layout::{Leg, NO_BUNDLE};
 use super::stamp::Part;
 use super::stamp::Stamp;
@@ -53,7 +53,7 @@ impl Engine<'_> {
             state.leg += 1;
         }
         state.phase = Phase::Armed;
-        self.heap.push(std::cmp::Reverse((state.start.time, START_OF_STEP + block as u64)));
+        self.heap.push(event(state.start.time, START_OF_STEP + block as u64));
     }
 
     /// The step starts: its messages and reads are under way from now on.

@@ -139,11 +139,13 @@ impl Timed {
     pub fn new(schedule: &Schedule, pricing: &mut dyn Pricing, launches: u32) -> Timed {
         let mut order: Vec<usize> = (0..schedule.blocks.len()).collect();
         order.sort_by_key(|&block| (schedule.blocks[block].rank, schedule.blocks[block].channel, block));
+        let steps = schedule.blocks.iter().map(|block| block.steps.len()).sum();
+        let lists = |block: &crate::collective::Block| block.steps.iter().map(|step| (step.receive.len + step.send.len) as usize).sum::<usize>();
         let mut timed = Timed {
             ranks: schedule.ranks,
-            steps: Vec::new(),
-            legs: Vec::new(),
-            blocks: Vec::new(),
+            steps: Vec::with_capacity(steps),
+            legs: Vec::with_capacity(schedule.blocks.iter().map(lists).sum()),
+            blocks: Vec::with_capacity(schedule.blocks.len()),
             rank_blocks: vec![0; schedule.ranks + 1],
             connections: (0..schedule.connections.len()).map(|c| pricing.connection(schedule, c)).collect(),
             ends: schedule.connections.iter().map(|c| (index32(c.source), index32(c.target))).collect(),

@@ -86,9 +86,10 @@ impl<'a> Context<'a> {
     pub fn all_nvlink(&self) -> bool {
         let mut devices = self.devices();
         devices.dedup();
+        let routes = self.searches.routes(self.machine);
         let joined = |a: u32, b: u32| {
-            let route = self.machine.route(Endpoint::Gpu(a as usize), Endpoint::Gpu(b as usize));
-            route.is_some_and(|route| route.path == PathType::Nvl)
+            let way = routes.way(Endpoint::Gpu(a as usize), Endpoint::Gpu(b as usize));
+            way.is_some_and(|way| way.label == PathType::Nvl)
         };
         devices.iter().all(|&a| devices.iter().all(|&b| a == b || joined(a, b)))
     }
@@ -116,10 +117,14 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     /// As [`Context::communicator`]; `nccl-graph-file` for a text that is none.
+    ///
+    /// `NCCL_GRAPH_FILE` may hold the file's text in place of its name: nothing
+    /// below the commands opens files.
     pub fn communicator_of(&self, version: nccl::Version, variables: &[(&str, &str)], graph: Option<&str>) -> Result<nccl::Communicator> {
         let mut environment = self.environment.clone();
         environment.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let asked = (environment, version, graph.map(str::to_owned));
+        let given = environment.get("NCCL_GRAPH_FILE").filter(|value| value.trim_start().starts_with('<')).cloned();
+        let asked = (environment, version, graph.map(str::to_owned).or(given));
         if let Some(known) = self.communicators.borrow().get(&asked) {
             return Ok(known.clone());
         }
@@ -127,14 +132,14 @@ impl<'a> Context<'a> {
         let mut searched = asked.0.clone();
         searched.retain(|name, _| !nccl::NOT_SEARCHED.contains(&name.as_str()));
         let devices = self.devices();
-        let communicator = self.searches.find((searched, version, asked.2.clone(), devices), |(searched, _, _, devices)| {
+        let communicator = self.searches.find((searched, version, asked.2.clone(), devices), |(searched, _, text, devices)| {
             nccl::Communicator::new(&nccl::Setup {
                 machine: self.machine,
                 devices,
                 version,
                 environment: &nccl::Environment::parse(searched, version)?,
                 placement: Placement::ProcessPerRank,
-                graph_file: graph.map(|text| (GRAPH_FILE, text)),
+                graph_file: text.as_deref().map(|text| (GRAPH_FILE, text)),
             })
         })?;
         let communicator = communicator.under(parsed);

@@ -10,7 +10,7 @@ mod fused;
 pub mod gate;
 mod island_family;
 pub mod nccl_family;
-mod nccl_graph;
+pub mod nccl_graph;
 pub mod nccl_schedule;
 pub mod observed;
 mod packets;
@@ -74,7 +74,7 @@ pub enum Kernel {
 }
 
 /// A collective lowered to a schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lowering {
     /// Who sends what to whom.
     pub schedule: Schedule,

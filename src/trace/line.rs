@@ -36,6 +36,12 @@ impl<R: BufRead> Lines<R> {
         self.number
     }
 
+    /// The line last read.
+    pub fn current(&self) -> &str {
+        let start = if self.number == 1 && self.buffer.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+        std::str::from_utf8(&self.buffer[start..]).unwrap_or("")
+    }
+
     /// The next line without its end, or `None` after the last.
     ///
     /// # Errors

@@ -6,7 +6,9 @@
 pub mod flows;
 pub mod kind;
 pub mod line;
+pub mod links;
 pub mod observation;
 pub mod perfetto;
 pub mod record;
+pub mod row;
 pub mod table;

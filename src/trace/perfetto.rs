@@ -4,11 +4,14 @@
 //! Times are picoseconds inside and microseconds with three decimals here, so
 //! viewers see whole nanoseconds. Events are written as they come; nothing is kept.
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::io::Write;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::trace::links;
+use crate::trace::links::LinkLoad;
 use crate::trace::record::Reader;
 use crate::trace::record::Record;
 use crate::units::Time;
@@ -124,7 +127,9 @@ impl<W: Write> ChromeWriter<W> {
 
 /// Turns a whole Trace CSV into Chrome JSON. Records of one collective (the
 /// same operation but for the rank) are joined by arrows: from the rank that
-/// arrived last, on which the others waited, to each of them.
+/// arrived last, on which the others waited, to each of them. Where the header
+/// names links, each gets a counter: the mean rate of each collective from the
+/// last arrival to the last end.
 ///
 /// # Errors
 /// Those of the reader; `io` when the output cannot be written.
@@ -147,6 +152,7 @@ pub fn convert<R: BufRead, W: Write>(reader: &mut Reader<R>, output: W) -> Resul
         write_record(&mut writer, record).map_err(io)?;
     }
     write_arrows(&mut writer, &records).map_err(io)?;
+    write_counters(&mut writer, &links::read(reader.header()), &records).map_err(io)?;
     writer.finish().map_err(io)
 }
 
@@ -168,16 +174,47 @@ fn write_record<W: Write>(writer: &mut ChromeWriter<W>, r: &Record) -> std::io::
     writer.slice((r.rank, stream_of(r)), &r.name, r.kind.name(), (r.start, r.end), &args)
 }
 
-fn write_arrows<W: Write>(writer: &mut ChromeWriter<W>, records: &[Record]) -> std::io::Result<()> {
-    let mut groups: std::collections::BTreeMap<(u32, &str), Vec<&Record>> = std::collections::BTreeMap::new();
+/// The records of each collective: the same operation but for the rank.
+fn collectives(records: &[Record]) -> BTreeMap<(u32, &str), Vec<&Record>> {
+    let mut groups: BTreeMap<(u32, &str), Vec<&Record>> = BTreeMap::new();
     for record in records.iter().filter(|r| r.kind == crate::trace::record::Kind::Communication) {
         let shared = record.op.rsplit_once(".r").filter(|(_, rank)| rank.parse::<u32>().is_ok()).map(|(op, _)| op);
         if let Some(op) = shared {
             groups.entry((record.pass, op)).or_default().push(record);
         }
     }
+    groups
+}
+
+/// A step up at each collective's last arrival and down at its last end, on every link that it crosses.
+fn write_counters<W: Write>(writer: &mut ChromeWriter<W>, links: &[LinkLoad], records: &[Record]) -> std::io::Result<()> {
+    if links.is_empty() {
+        return Ok(());
+    }
+    writer.links()?;
+    let groups = collectives(records);
+    for link in links {
+        let mut changes: BTreeMap<Time, f64> = BTreeMap::from([(Time::ZERO, 0.0)]);
+        for group in groups.values() {
+            let Some(bytes) = group.first().and_then(|r| link.loads.get(&(r.name.clone(), r.bytes))) else { continue };
+            let (from, to) = (group.iter().map(|r| r.start).max(), group.iter().map(|r| r.end).max());
+            let (Some(from), Some(to)) = (from, to) else { continue };
+            let gbps = *bytes as f64 / to.saturating_sub(from).ns().max(1e-3);
+            *changes.entry(from).or_default() += gbps;
+            *changes.entry(to).or_default() -= gbps;
+        }
+        let mut rate = 0.0;
+        for (at, change) in changes {
+            rate += change;
+            writer.counter(&link.name, at, if rate.abs() < 1e-9 { 0.0 } else { rate })?;
+        }
+    }
+    Ok(())
+}
+
+fn write_arrows<W: Write>(writer: &mut ChromeWriter<W>, records: &[Record]) -> std::io::Result<()> {
     let mut id = 0;
-    for group in groups.values() {
+    for group in collectives(records).values() {
         let Some(latest) = group.iter().max_by_key(|r| (r.start, r.rank)) else { continue };
         for other in group.iter().filter(|r| r.rank != latest.rank) {
             id += 1;
@@ -222,6 +259,20 @@ mod tests {
         // Rank 1 arrives last (2 us): the arrow starts there and ends with rank 0's slice.
         assert_eq!((of("s")[0]["pid"].as_u64(), of("s")[0]["ts"].as_f64()), (Some(1), Some(2.0)));
         assert_eq!((of("f")[0]["pid"].as_u64(), of("f")[0]["ts"].as_f64()), (Some(0), Some(31.5)));
+    }
+
+    #[test]
+    fn links_of_the_header_become_counters() {
+        let link = "# lanecast-trace 1\n# link.gpu0 > switch0 = 45.700 GB/s; all_reduce 43008 29500\n";
+        let text = TRACE.replace("# lanecast-trace 1\n", link).replace("all\"reduce", "all_reduce");
+        let mut reader = Reader::open("t.csv", text.as_bytes()).expect("reads");
+        let json = convert(&mut reader, Vec::new()).expect("writes");
+        let value: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        let counts = value["traceEvents"].as_array().expect("a list").iter().filter(|e| e["ph"] == "C");
+        let steps: Vec<(f64, f64)> =
+            counts.map(|e| (e["ts"].as_f64().unwrap_or(-1.0), e["args"]["GB/s"].as_f64().unwrap_or(-1.0))).collect();
+        // 29,500 B from the last arrival at 2 us to the last end at 31.5 us: 1 GB/s.
+        assert_eq!(steps, [(0.0, 0.0), (2.0, 1.0), (31.5, 0.0)]);
     }
 
     #[test]

@@ -91,11 +91,13 @@ impl Record {
 
 /// Reads records one at a time.
 pub struct Reader<R> {
-    lines: Lines<R>,
+    pub(super) lines: Lines<R>,
     header: Header,
     /// Position of each of [`COLUMNS`] in a row.
-    columns: Vec<Option<usize>>,
-    width: usize,
+    pub(super) columns: Vec<Option<usize>>,
+    pub(super) width: usize,
+    /// Where the fields of the row last read lie.
+    pub(super) fields: Vec<std::ops::Range<usize>>,
 }
 
 impl<R: BufRead> Reader<R> {
@@ -120,7 +122,7 @@ impl<R: BufRead> Reader<R> {
                 );
             }
         }
-        let mut reader = Reader { lines, header: Header::default(), columns: Vec::new(), width: 0 };
+        let mut reader = Reader { lines, header: Header::default(), columns: Vec::new(), width: 0, fields: Vec::new() };
         reader.read_header()?;
         Ok(reader)
     }
@@ -216,13 +218,13 @@ impl<R: BufRead> Reader<R> {
         self.fault(&format!("{name}: `{shown}` is not {expected}"), &format!("expected {expected} in the column `{name}`"))
     }
 
-    fn fault(&self, message: &str, help: &str) -> Box<Fault> {
+    pub(super) fn fault(&self, message: &str, help: &str) -> Box<Fault> {
         Fault::new(CODE, format!("{}: line {}: {message}", self.lines.name(), self.lines.number())).help(help)
     }
 }
 
 /// `123.456` nanoseconds, exactly. Digits beyond the third decimal are dropped.
-fn time_from_ns(text: &str) -> Option<Time> {
+pub(super) fn time_from_ns(text: &str) -> Option<Time> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(fraction) {

@@ -1,9 +1,14 @@
 //! Properties of random small schedules on random networks.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
 use lanecast::collective::{Protocol, Schedule};
+use lanecast::simulate::apart::{self, Probe};
 use lanecast::simulate::fabric::Fabric;
 use lanecast::simulate::timed::Fetch;
-use lanecast::simulate::{Launch, Network, Options, Outcome, Program, StepCost, TimedConnection, simulate};
+use lanecast::simulate::{Launch, Network, Options, Outcome, Program, StepCost, Timed, TimedConnection, simulate};
 use proptest::prelude::*;
 
 use super::toy::{KINDS, Toy, program, run, schedule};
@@ -147,6 +152,20 @@ proptest! {
                 free = record.end;
             }
             prop_assert_eq!(free, plain.ends[rank as usize].time);
+        }
+    }
+
+    /// A pass that is put together from its collectives' courses is the event loop's.
+    #[test]
+    fn collectives_apart_change_nothing(case in cases(), pause in 0..60_000_000_u64, repeats in 1..12_u32) {
+        let mut case = case;
+        case.compute.iter_mut().for_each(|ps| *ps += pause);
+        let program = case.program(&case.schedules(), repeats);
+        let probe = |timed: &Arc<Timed>| Rc::new(RefCell::new(Probe::new(Arc::clone(timed), program.network.clone())));
+        let probes: Vec<_> = program.collectives.iter().map(probe).collect();
+        if let Some(together) = apart::outcome(&program, &probes) {
+            let whole = run(&program);
+            prop_assert_eq!(Outcome { events: 0, ..together }, Outcome { events: 0, ..whole });
         }
     }
 

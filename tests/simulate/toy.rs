@@ -1,5 +1,7 @@
 //! A toy that prices every step and connection alike, and schedules for it.
 
+use std::sync::Arc;
+
 use lanecast::collective::one_shot::Grid;
 use lanecast::collective::{Block, Buffer, Engine, KernelShape, Part as Share, Protocol, Schedule, Step, one_shot, ring, tree};
 use lanecast::simulate::program::Run;
@@ -123,7 +125,7 @@ pub fn program(schedules: &[Schedule], network: Network, toy: &mut Toy, compute:
         operations.push(Operation::Compute { ps: compute.clone(), launches: 2 });
         operations.push(Operation::Collective { collective, beside: 0 });
     }
-    let collectives = schedules.iter().map(|schedule| Timed::new(schedule, toy, 1)).collect();
+    let collectives = schedules.iter().map(|schedule| Arc::new(Timed::new(schedule, toy, 1))).collect();
     let sequence = vec![Run { template: 0, repeats, members: (1 << toy.ranks) - 1 }];
     Program { ranks: toy.ranks, templates: vec![Template { operations }], sequence, collectives, network, launch }
 }

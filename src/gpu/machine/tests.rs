@@ -94,3 +94,17 @@ fn measurements_take_the_place_of_assumptions_and_wrong_data_is_told() {
     assert_eq!((first.forward_gbps.value, first.backward_gbps.value), (54.6, 54.5));
     assert_eq!(machine.kinds.values().next().map(|k| k.protocol.fence_ns.value), Some(548.0));
 }
+
+#[test]
+fn the_start_skew_of_the_most_ranks_is_the_machine_s() {
+    let skew = |name: &str, value| Micro { name: name.into(), value, low: -3.0, high: 2061.4 };
+    let micro = [
+        skew("start_skew_after_allreduce_r8_ns", 1733.2),
+        skew("start_skew_after_allreduce_r4_ns", 394.0),
+        skew("start_skew_first_r8_ns", 6753.0),
+    ];
+    let machine = machine(&detected(true), &micro, &[], "found", 4).expect("a machine");
+    let late = machine.kinds.values().next().map(|k| k.protocol.branch_skew_ns.clone()).expect("a kind");
+    assert_eq!((late.low, late.value, late.high), (0.0, 1733.0, 2061.0));
+    assert!(late.source.contains("8 ranks"));
+}

@@ -253,6 +253,7 @@ fn open_group(options: &PassOptions, shape: &Shape) -> Result<Group> {
         bytes_max: bytes,
         host_bytes_max: if host { bytes } else { 0 },
         timeout_ms: 10_000,
+        green: false,
     })
 }
 

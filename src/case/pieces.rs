@@ -1,0 +1,174 @@
+//! A pass as pieces: kernels with their gaps, and collectives by kind and size.
+//!
+//! In a pass all ranks do the same work between two collectives, so that they
+//! arrive nearly together: a pass is its kernels, the gaps before them, and
+//! each distinct collective simulated once from a common start, times its
+//! count. What that leaves out is the skew that one collective hands to the
+//! next; a test holds the sum against the simulated pass. It is what makes
+//! grids of hundreds of passes and thousands of samples cheap.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use crate::error::Result;
+use crate::machine::Machine;
+use crate::plan::Place;
+use crate::plan::Plan;
+use crate::simulate::Operation;
+use crate::simulate::Options;
+use crate::simulate::simulate;
+use crate::strategy::Context;
+use crate::strategy::Logical;
+use crate::strategy::Lowering;
+use crate::strategy::Strategy;
+use crate::units::Time;
+
+use super::assemble::Assembled;
+use super::assemble::assemble;
+use super::chain;
+use super::question::LaunchMode;
+use super::question::Policy;
+use super::question::Question;
+
+/// Collectives above this are not simulated: the line through the times of half of it and of all of it is followed.
+pub const SIMULATED_MOST: u64 = 8 << 20;
+
+/// A stretch of a pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Kernels of the slowest rank, with the gap before each.
+    pub kernels: Time,
+    /// How many kernels, collectives apart.
+    pub launches: u64,
+    /// Collectives by kind and bytes: how many.
+    pub collectives: BTreeMap<(Logical, u64), u64>,
+    /// How many of them are the layers' all-reduces.
+    pub layer_allreduces: u64,
+}
+
+/// A pass, and the draft steps behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pieces {
+    /// The target's pass.
+    pub pass: Piece,
+    /// The first draft step, which takes all tokens of the pass.
+    pub first_draft: Piece,
+    /// All later draft steps together.
+    pub later_drafts: Piece,
+}
+
+impl Piece {
+    /// The piece's time when `time` says what a collective takes, gap included.
+    pub fn total(&self, mut time: impl FnMut(Logical, u64) -> Time) -> Time {
+        self.kernels + self.collectives.iter().map(|(&(logical, bytes), &count)| time(logical, bytes).times(count)).sum()
+    }
+
+    /// The time when every kernel is launched from the host, `issue` apart: never less than `total`.
+    pub fn launched(&self, total: Time, issue: Time) -> Time {
+        total.max(issue.times(self.launches + self.collectives.values().sum::<u64>()))
+    }
+}
+
+/// Free communication whose all-reduces do the norm after them.
+static FREE_FUSED: LazyLock<Option<Strategy>> = LazyLock::new(|| {
+    let free = Strategy::find("free-communication").ok()?;
+    Some(Strategy { fuses_norm: true, ..*free })
+});
+
+/// Splits a plan; with `fuses_norm` the norms after the layers' all-reduces are part of those.
+///
+/// # Errors
+/// What assembling can meet.
+pub fn pieces(question: &Question<'_>, plan: &Plan, context: &Context<'_>, fuses_norm: bool) -> Result<Pieces> {
+    let free = match &*FREE_FUSED {
+        Some(fused) if fuses_norm => fused,
+        _ => Strategy::find("free-communication")?,
+    };
+    let graph = Question { launch: LaunchMode::Graph, ..*question };
+    Ok(split(&assemble(&graph, plan, &Policy::single(free), context)?))
+}
+
+fn split(assembled: &Assembled) -> Pieces {
+    let program = &assembled.program;
+    let gap = program.launch.gap();
+    let mut pieces = Pieces::default();
+    for (run, place) in program.sequence.iter().zip(&assembled.places) {
+        let piece = match place {
+            Place::Draft(0) => &mut pieces.first_draft,
+            Place::Draft(_) => &mut pieces.later_drafts,
+            _ => &mut pieces.pass,
+        };
+        let repeats = u64::from(run.repeats);
+        for operation in &program.templates[run.template as usize].operations {
+            match operation {
+                Operation::Compute { ps, launches } => {
+                    let slowest = ps.iter().copied().max().unwrap_or(0) + gap * u64::from(*launches);
+                    piece.kernels += Time(slowest).times(repeats);
+                    piece.launches += u64::from(*launches) * repeats;
+                }
+                Operation::Collective { collective, .. } => {
+                    let collective = &assembled.collectives[*collective as usize];
+                    *piece.collectives.entry((collective.kind.into(), collective.bytes)).or_default() += repeats;
+                    piece.layer_allreduces += if collective.role.is_layer_allreduce() { repeats } else { 0 };
+                }
+            }
+        }
+    }
+    pieces
+}
+
+/// What one collective takes under a strategy, all ranks starting together, the gap before its kernel included.
+///
+/// # Errors
+/// What lowering and pricing can meet.
+pub fn collective_time(machine: &Machine, context: &Context<'_>, strategy: &Strategy, logical: Logical, bytes: u64) -> Result<Time> {
+    if bytes <= SIMULATED_MOST {
+        return simulated_time(machine, &(strategy.lower)(context, strategy, logical, bytes)?);
+    }
+    let half = collective_time(machine, context, strategy, logical, SIMULATED_MOST / 2)?;
+    let whole = collective_time(machine, context, strategy, logical, SIMULATED_MOST)?;
+    let more = u128::from(whole.saturating_sub(half).0) * u128::from(bytes - SIMULATED_MOST) / u128::from(SIMULATED_MOST / 2);
+    Ok(whole + Time(u64::try_from(more).unwrap_or(u64::MAX / 4)))
+}
+
+/// What a lowered collective takes, the gap before its kernel included; nothing where nothing runs.
+///
+/// # Errors
+/// What pricing and simulating can meet.
+pub fn simulated_time(machine: &Machine, lowering: &Lowering) -> Result<Time> {
+    if lowering.schedule.blocks.is_empty() {
+        return Ok(Time::ZERO);
+    }
+    let program = chain::program(machine, lowering, chain::ChainLaunch::Graph, 1)?;
+    Ok(Time(simulate(&program, Options::default())?.critical().time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answer::answer;
+    use super::super::knobs::Case;
+    use super::*;
+    use crate::model::Model;
+    use crate::model::Workload;
+    use crate::plan::Partition;
+
+    /// Kernels, gaps and collectives from a common start against the simulated pass.
+    #[test]
+    fn pieces_add_up_to_the_pass() {
+        let machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+        let model = Model::load("kimi-k2.5").expect("built in");
+        let case = Case::new(machine, model, Workload::verify(3, 128), Partition::tensor(8), LaunchMode::Graph);
+        let question = case.question();
+        let plan = question.plan().expect("plans");
+        let context = Context::new(&case.machine, 8);
+        for id in ["nccl-16-channels", "nccl-few-channels", "one-shot-pull", "one-shot-push", "fused-one-shot", "mscclpp-packet"] {
+            let strategy = Strategy::find(id).expect("known");
+            let pass = answer(&question, &plan, &Policy::single(strategy), &context, Options::default()).expect("runs").pass;
+            let parts = pieces(&question, &plan, &context, strategy.fuses_norm).expect("splits").pass;
+            assert_eq!(parts.layer_allreduces, 122);
+            let time = |logical, bytes| collective_time(&case.machine, &context, strategy, logical, bytes).expect("runs");
+            let sum = parts.total(time);
+            assert!((sum.ms() / pass.ms() - 1.0).abs() < 0.02, "{id}: {} against {}", sum.ms(), pass.ms());
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Passes whose collectives do not meet.
+//!
+//! Where a collective begins after all of the one before it is over (its flows,
+//! and the credits on their way back), the ranks' arrivals alone decide its
+//! course. Such courses are kept: a pass is put together from those of its
+//! collectives, and so are other passes with the same collectives. The outcome
+//! is the event loop's to the last bit but for the number of events; where
+//! collectives do meet, there is none and the event loop has to be asked.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::engine::Engine;
+use super::network::Network;
+use super::outcome::CollectiveTotals;
+use super::outcome::Outcome;
+use super::program::Launch;
+use super::program::Operation;
+use super::program::Options;
+use super::program::Program;
+use super::program::Run;
+use super::program::Template;
+use super::stamp::Part;
+use super::stamp::Stamp;
+use super::timed::Timed;
+
+/// Courses that are kept of one collective; ranks that drift apart make a new one each time.
+const COURSES_MAX: usize = 256;
+
+/// A collective alone on its network, and the courses it has taken.
+pub struct Probe {
+    program: Program,
+    known: BTreeMap<Vec<u64>, Option<Rc<Course>>>,
+}
+
+/// What one collective does, counted from the first arrival.
+struct Course {
+    /// Per rank: on whose arrival its end rests, and what came after that.
+    ends: Vec<(usize, Stamp)>,
+    /// When nothing of it is under way any more.
+    over: u64,
+    /// Bytes of each link.
+    carried: Vec<u64>,
+    events: u64,
+}
+
+impl Probe {
+    /// A collective on links that are otherwise at rest.
+    pub fn new(timed: Arc<Timed>, network: Network) -> Probe {
+        let ranks = timed.ranks;
+        Probe {
+            program: Program {
+                ranks,
+                templates: vec![Template { operations: vec![Operation::Collective { collective: 0, beside: 0 }] }],
+                sequence: vec![Run { template: 0, repeats: 1, members: u64::MAX >> 64usize.saturating_sub(ranks).min(63) }],
+                collectives: vec![timed],
+                network,
+                launch: Launch::Graph { gap: 0 },
+            },
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// From all ranks' arrival at once to the last one's end; None where it does not end.
+    pub fn alone(&mut self) -> Option<u64> {
+        let timed = &self.program.collectives[0];
+        if timed.blocks.is_empty() {
+            return Some(0);
+        }
+        let course = self.course(&vec![0; self.program.ranks])?;
+        course.ends.iter().map(|(_, end)| end.time).max()
+    }
+
+    /// The course from arrivals that are counted from the first; None where the
+    /// event loop would have something to say about it.
+    fn course(&mut self, arrivals: &[u64]) -> Option<Rc<Course>> {
+        if let Some(known) = self.known.get(arrivals) {
+            return known.clone();
+        }
+        let found = run(&self.program, arrivals).map(Rc::new);
+        if self.known.len() >= COURSES_MAX {
+            self.known.clear();
+        }
+        self.known.insert(arrivals.to_vec(), found.clone());
+        found
+    }
+}
+
+fn run(program: &Program, arrivals: &[u64]) -> Option<Course> {
+    let mut engine = Engine::new(program, Options { reuse: false, records: false }).ok()?;
+    for (rank, &arrival) in arrivals.iter().enumerate() {
+        // No launch has a part in a collective: the place holds whose arrival a stamp rests on.
+        let mut ready = Stamp { time: arrival, ..Stamp::default() };
+        ready.parts[Part::Launch as usize] = rank as u64;
+        engine.state.ranks[rank].ready = ready;
+    }
+    engine.start().ok()?;
+    if engine.state.ranks.iter().any(|rank| !rank.finished) || engine.unbalanced().is_some() {
+        return None;
+    }
+    let ends = (engine.state.ranks.iter())
+        .map(|rank| {
+            let mut end = rank.ready;
+            let origin = std::mem::take(&mut end.parts[Part::Launch as usize]) as usize;
+            end.time -= arrivals[origin];
+            (origin, end)
+        })
+        .collect();
+    let slots = engine.state.slots.iter().map(|slot| slot.freed.time.max(slot.last.time));
+    let fetched = engine.state.fetches.iter().filter_map(|fetch| fetch.ended).map(|ended| ended.time);
+    let over = slots.chain(fetched).max().unwrap_or(0).max(engine.state.now);
+    Some(Course { ends, over, carried: engine.fabric.carried(), events: engine.events })
+}
+
+/// The outcome of a program from its collectives' courses, `probes` in their
+/// order. None where they meet, where computations run beside
+/// them, or where not all ranks do the same.
+pub fn outcome(program: &Program, probes: &[Rc<RefCell<Probe>>]) -> Option<Outcome> {
+    let ranks = program.ranks;
+    let all = u64::MAX >> 64usize.checked_sub(ranks).filter(|shift| *shift < 64)?;
+    let mut pass = Pass {
+        program,
+        ready: vec![Stamp::default(); ranks],
+        launched: vec![0; ranks],
+        over: 0,
+        begun: false,
+        totals: vec![CollectiveTotals::default(); program.collectives.len()],
+        carried: vec![0; program.network.capacity.len()],
+        events: 0,
+    };
+    for run in &program.sequence {
+        if run.members != all {
+            return None;
+        }
+        for _ in 0..run.repeats {
+            for operation in &program.templates[run.template as usize].operations {
+                match operation {
+                    Operation::Compute { ps, launches } => pass.compute(ps, *launches),
+                    Operation::Collective { collective, beside: 0 } => pass.collective(*collective as usize, probes)?,
+                    Operation::Collective { .. } => return None,
+                }
+            }
+        }
+    }
+    let Pass { ready, totals, carried, events, .. } = pass;
+    Some(Outcome { ends: ready, totals, carried, records: Vec::new(), events })
+}
+
+struct Pass<'a> {
+    program: &'a Program,
+    ready: Vec<Stamp>,
+    launched: Vec<u64>,
+    /// When the last collective was over.
+    over: u64,
+    begun: bool,
+    totals: Vec<CollectiveTotals>,
+    carried: Vec<u64>,
+    events: u64,
+}
+
+impl Pass<'_> {
+    fn compute(&mut self, ps: &[u64], launches: u32) {
+        for (rank, ready) in self.ready.iter_mut().enumerate() {
+            let ps = if ps.len() == 1 { ps[0] } else { ps[rank] };
+            *ready = self.program.computed(rank, *ready, self.launched[rank], (ps, launches)).1;
+            self.launched[rank] += u64::from(launches);
+        }
+    }
+
+    fn collective(&mut self, collective: usize, probes: &[Rc<RefCell<Probe>>]) -> Option<()> {
+        let timed = &self.program.collectives[collective];
+        let has_blocks = |rank: usize| timed.rank_blocks[rank] < timed.rank_blocks[rank + 1];
+        if !(0..self.program.ranks).any(has_blocks) {
+            return Some(());
+        }
+        if timed.ranks != self.program.ranks || !(0..self.program.ranks).all(has_blocks) {
+            return None;
+        }
+        let arrivals: Vec<Stamp> = (self.ready.iter().enumerate())
+            .map(|(rank, ready)| self.program.launch_from(rank, *ready, self.launched[rank], timed.launches))
+            .collect();
+        let first = arrivals.iter().map(|arrival| arrival.time).min()?;
+        let last = arrivals.iter().map(|arrival| arrival.time).max()?;
+        if self.begun && first <= self.over {
+            return None;
+        }
+        let relative: Vec<u64> = arrivals.iter().map(|arrival| arrival.time - first).collect();
+        let course = probes.get(collective)?.borrow_mut().course(&relative)?;
+        let (mut arrived, mut ended, mut last_end) = (0u128, 0u128, 0);
+        for (rank, (origin, more)) in course.ends.iter().enumerate() {
+            let mut end = arrivals[*origin];
+            end.time += more.time;
+            for (part, more) in end.parts.iter_mut().zip(more.parts) {
+                *part += more;
+            }
+            arrived += u128::from(arrivals[rank].time);
+            ended += u128::from(end.time);
+            last_end = end.time.max(last_end);
+            self.ready[rank] = end;
+            self.launched[rank] += u64::from(timed.launches);
+        }
+        let total = &mut self.totals[collective];
+        total.count += 1;
+        total.busy += last_end.saturating_sub(last);
+        total.skew += last - first;
+        total.waited += (u128::from(last) * self.program.ranks as u128 - arrived) as u64;
+        total.spent += (ended - arrived) as u64;
+        for (all, more) in self.carried.iter_mut().zip(&course.carried) {
+            *all += more;
+        }
+        self.events += course.events;
+        (self.over, self.begun) = (first + course.over, true);
+        Some(())
+    }
+}
