@@ -121,9 +121,11 @@ pub fn assemble_at(
 ) -> Result<(Assembled, Vec<Rc<RefCell<Probe>>>)> {
     let machine = question.machine;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
+    let part = &shared(kind, sharers(machine, plan));
     let mut builder = Builder {
         machine,
         kind,
+        part,
         plan,
         policy,
         groups: Groups::new(context, plan.partition)?,
@@ -169,9 +171,35 @@ pub fn assemble_at(
     Ok((builder.assembled, builder.probes))
 }
 
+/// Ranks of the plan that share one GPU; 1 in a server.
+fn sharers(machine: &Machine, plan: &Plan) -> u64 {
+    u64::from(plan.partition.ranks()).div_ceil(machine.gpus.len().max(1) as u64).clamp(1, u64::from(machine.ranks_per_gpu.max(1)))
+}
+
+/// A kind's rates as a rank has them whose GPU `ranks` ranks share, all at the
+/// same operation.
+fn shared(kind: &GpuKind, ranks: u64) -> GpuKind {
+    let mut part = kind.clone();
+    let each = 1.0 / ranks as f64;
+    let rates = [
+        &mut part.chip.memory_gbps,
+        &mut part.chip.bf16_tflops,
+        &mut part.chip.fp8_tflops,
+        &mut part.chip.fp4_tflops,
+        &mut part.kernels.l2_gbps,
+        &mut part.kernels.experts_int4_gbps,
+    ];
+    for rate in rates {
+        rate.value *= each;
+    }
+    part
+}
+
 struct Builder<'a> {
     machine: &'a Machine,
     kind: &'a GpuKind,
+    /// What one rank has of it.
+    part: &'a GpuKind,
     plan: &'a Plan,
     policy: &'a Policy,
     groups: Groups<'a>,
@@ -266,7 +294,16 @@ impl Builder<'_> {
     fn duration(&self, op: &Op) -> u64 {
         let parts = cost::parts(op, self.kind, Cache::Cold);
         let beside = op.name.starts_with("shared_") && op.name.ends_with("_proj");
-        let whole = if beside { Time::from_ns(parts.memory_ns) } else { parts.total() };
+        let shared = cost::parts(op, self.part, Cache::Cold).memory_ns;
+        let whole = match (beside, self.part.chip.memory_gbps.value == self.kind.chip.memory_gbps.value) {
+            (true, _) => Time::from_ns(shared),
+            (false, true) => parts.total(),
+            // Ranks on one GPU hide each other's fixed times and serial loops; the bytes of all are moved.
+            (false, false) => {
+                let exponent = self.kind.kernels.overlap_exponent.value;
+                Time::from_ns(cost::overlap(&[parts.total().ns(), shared], exponent))
+            }
+        };
         whole.0.saturating_sub(self.gap * u64::from(op.launches))
     }
 
@@ -307,6 +344,14 @@ fn by_rank(classes: &[&RankClass], times: &[u64], ranks: usize) -> Vec<u64> {
 /// Norms that carry the residual add: what an all-reduce is fused with.
 fn is_norm(name: &str) -> bool {
     matches!(name, "input_norm" | "post_attention_norm" | "final_norm")
+}
+
+/// Kind of an operation for breakdowns.
+pub fn kind_of(action: &Action) -> &'static str {
+    match action {
+        Action::Collective(collective) => collective_kind(collective),
+        Action::Compute(op) => compute_kind(op),
+    }
 }
 
 fn collective_kind(collective: &Collective) -> &'static str {

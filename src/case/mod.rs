@@ -33,6 +33,7 @@ pub use answer::Answer;
 pub use answer::ExpertLoad;
 pub use answer::answer;
 pub use answer::answer_at;
+pub use assemble::kind_of;
 pub use prices::Prices;
 pub use knobs::Case;
 pub use knobs::Knob;

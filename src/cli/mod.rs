@@ -34,6 +34,8 @@ pub mod plan;
 pub mod policy;
 pub mod question;
 pub mod rank;
+#[cfg(feature = "gpu")]
+mod run;
 pub mod session;
 pub mod simulate;
 pub mod sweep;
@@ -80,6 +82,8 @@ struct Cli {
 enum Command {
     Rank(rank::Arguments),
     Simulate(simulate::Arguments),
+    #[cfg(feature = "gpu")]
+    Run(Box<run::Arguments>),
     Plan(plan::Arguments),
     Allreduce(allreduce::Arguments),
     Validate(validate::Arguments),
@@ -107,6 +111,8 @@ impl Command {
         match self {
             Command::Rank(arguments) => arguments.output.clone(),
             Command::Simulate(arguments) => arguments.output.clone(),
+            #[cfg(feature = "gpu")]
+            Command::Run(arguments) => arguments.output.clone(),
             Command::Plan(arguments) => arguments.output().clone(),
             Command::Allreduce(arguments) => arguments.output.clone(),
             Command::Validate(arguments) => arguments.output.clone(),
@@ -153,6 +159,8 @@ impl Command {
         match self {
             Command::Rank(arguments) => rank::run(arguments, session),
             Command::Simulate(arguments) => simulate::run(arguments, session),
+            #[cfg(feature = "gpu")]
+            Command::Run(arguments) => run::run(arguments, session),
             Command::Plan(arguments) => plan::run(arguments, session),
             Command::Allreduce(arguments) => allreduce::run(arguments, session),
             Command::Validate(arguments) => validate::run(arguments, session),

@@ -35,10 +35,11 @@ pub fn experts(op: &Op, kind: &GpuKind, cache: Cache) -> Parts {
     // Tokens of the average expert here; slots that other ranks serve are not ours.
     let served = slots as f64 * (experts as f64 / f64::max(experts as f64, distinct)).min(1.0);
     let blocks = (served / distinct.max(1.0) / rows as f64).min(tokens.div_ceil(rows) as f64).max(1.0);
+    let cap = if matches!(op.dtype, Dtype::Int4 { .. }) { c.experts_int4_gbps.value } else { f64::INFINITY };
     let flops = 6.0 * distinct * blocks * rows as f64 * hidden as f64 * intermediate as f64;
     Parts {
         fixed_ns,
-        memory_ns: memory::weights_ns(kind, op.weight_bytes, cache) + memory::activations_ns(kind, op.activation_bytes),
+        memory_ns: memory::weights_capped_ns(kind, op.weight_bytes, cache, cap) + memory::activations_ns(kind, op.activation_bytes),
         compute_ns: flops / (memory::tensor_tflops(kind, bits) * 1e3),
         loop_ns: each_ns * distinct,
         overlap_exponent: c.overlap_exponent.value,

@@ -30,6 +30,8 @@ use crate::model::op::Family;
 use crate::model::op::Op;
 use crate::units::Time;
 
+pub use memory::overlap;
+
 /// Where weights and cache lie when an operation starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cache {

@@ -17,6 +17,9 @@ use crate::gpu::observation::Choice;
 use crate::gpu::observation::Flow;
 use crate::gpu::observation::Micro;
 use crate::gpu::observation::Observation;
+use crate::gpu::run;
+use crate::gpu::run::Measured;
+use crate::gpu::run::PassOptions;
 use crate::gpu::skew;
 
 /// One piece of work for one worker.
@@ -50,6 +53,8 @@ pub enum Request {
     Ours(OursOptions),
     /// NCCL's, with the worker's environment, and ours beside it if asked.
     Nccl(NcclOptions),
+    /// A pass of a model.
+    Pass(Box<PassOptions>),
     /// A rank that stops: must come back as `gpu-stuck`.
     Stop {
         /// Ranks of the group.
@@ -60,6 +65,8 @@ pub enum Request {
 /// One line of a worker.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Answer {
+    /// How far a pass is, for people who wait.
+    Progress(String),
     /// What was left out, and why.
     Note(String),
     /// The machine.
@@ -74,6 +81,8 @@ pub enum Answer {
     Observation(Observation),
     /// What NCCL chose.
     Choice(Choice),
+    /// A measured pass.
+    Pass(Box<Measured>),
     /// The end.
     Done,
     /// The end, with an error.
@@ -89,8 +98,19 @@ pub enum Answer {
 
 /// The codes of this module's faults, to give a worker's back unchanged.
 pub fn known_code(code: &str) -> &'static str {
-    const CODES: [&str; 10] =
-        ["gpu-none", "gpu-driver", "gpu-library", "gpu-compile", "gpu-nccl", "gpu-ranks", "gpu-message", "gpu-grid", "gpu-stuck", "io"];
+    const CODES: [&str; 11] = [
+        "run-model",
+        "gpu-none",
+        "gpu-driver",
+        "gpu-library",
+        "gpu-compile",
+        "gpu-nccl",
+        "gpu-ranks",
+        "gpu-message",
+        "gpu-grid",
+        "gpu-stuck",
+        "io",
+    ];
     CODES.into_iter().find(|known| *known == code).unwrap_or("gpu-worker")
 }
 
@@ -123,6 +143,7 @@ pub fn answer(request: &Request, tell: &mut dyn FnMut(Answer)) -> Result<()> {
         Request::Flows { machine } => flows::flows(machine, &mut |row| tell(Answer::Flow(row))),
         Request::Ours(options) => collectives::ours(options, tell),
         Request::Nccl(options) => nccl_series::nccl(options, tell),
+        Request::Pass(options) => run::pass(options, tell),
         Request::Stop { ranks } => collectives::stopped_rank(*ranks),
     }
 }

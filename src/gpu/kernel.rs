@@ -4,6 +4,10 @@ use crate::gpu::element::Element;
 
 const COMMON: &str = include_str!("../../kernels/common.cu");
 
+/// A folder whose files stand in for the embedded sources, for work on kernels
+/// without a new build.
+pub const FOLDER_VARIABLE: &str = "LANECAST_KERNELS";
+
 /// One source of `kernels/` with the functions in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -51,6 +55,11 @@ sources! {
     "ticker": ["ticker"];
     "mark": ["mark"];
     "pattern": ["write_pattern", "read_pattern"];
+    "matvec": ["matvec"];
+    "attention": ["attention_split", "attention_join"];
+    "router": ["top_k", "align"];
+    "elementwise": ["rms_norm", "rotate", "activate", "add", "combine", "embed", "fill"];
+    "sample": ["sample_parts", "sample_last"];
 }
 
 /// The source of that name.
@@ -94,7 +103,14 @@ impl Variant {
 
 impl Source {
     /// The whole text that NVRTC sees.
+    /// From the folder that [`FOLDER_VARIABLE`] names instead, for work on a kernel.
     pub fn text(&self) -> String {
-        format!("{COMMON}\n#line 1 \"{}.cu\"\n{}", self.name, self.text)
+        let fresh = |name: &str| {
+            let folder = std::env::var_os(FOLDER_VARIABLE)?;
+            std::fs::read_to_string(std::path::Path::new(&folder).join(format!("{name}.cu"))).ok()
+        };
+        let common = fresh("common").unwrap_or_else(|| COMMON.to_owned());
+        let text = fresh(self.name).unwrap_or_else(|| self.text.to_owned());
+        format!("{common}\n#line 1 \"{}.cu\"\n{text}", self.name)
     }
 }

@@ -12,11 +12,13 @@
 //! | [`check`], [`reference`] | kernels against double precision |
 //! | [`nccl`], [`tuner`], [`settings`], [`nccl_series`] | NCCL: calls, forced choices, configurations, series |
 //! | [`measure`], [`threads`], [`collectives`], [`bench`], [`micro`], [`skew`], [`flows`] | measurements |
+//! | [`run`] | whole passes of a model: compute kernels, graphs, checks, timing |
 //! | [`detect`](mod@detect), [`pci`], [`machine`](mod@machine) | the machine and its file |
 //! | [`parts`], [`calibrate`](mod@calibrate), [`observation`] | parts of a calibration, their run, rows |
 //!
-//! Invariant: this is the only module with `unsafe`; it knows neither plans nor
-//! strategies, and no other module knows CUDA.
+//! Invariant: this is the only module with `unsafe`, and no other module knows
+//! CUDA. Only [`run`], the executor of whole passes, knows plans; none knows
+//! strategies.
 
 #![allow(unsafe_code)]
 
@@ -51,6 +53,7 @@ pub mod observation;
 pub mod parts;
 pub mod pci;
 pub mod reference;
+pub mod run;
 pub mod settings;
 pub mod skew;
 pub mod threads;

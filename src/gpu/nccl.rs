@@ -81,6 +81,11 @@ impl<'a> Communicators<'a> {
         Ok(opened)
     }
 
+    /// A rank's communicator, open as long as `self`.
+    pub fn handle(&self, rank: usize) -> sys::ncclComm_t {
+        self.handles[rank]
+    }
+
     /// Puts one all-reduce on every rank's stream.
     ///
     /// # Errors

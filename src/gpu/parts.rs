@@ -177,7 +177,7 @@ impl Calibration {
             // One note for all sizes.
             Answer::Note(text) if self.notes.contains(&text) => {}
             Answer::Note(text) => self.notes.push(text),
-            Answer::Done | Answer::Fault { .. } => {}
+            Answer::Pass(_) | Answer::Progress(_) | Answer::Done | Answer::Fault { .. } => {}
         }
     }
 

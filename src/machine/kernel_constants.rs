@@ -43,6 +43,8 @@ constants! {
         batched_fixed_ns: "ns", 500.0..=30000.0, default 4300.0 in 3000.0..=6000.0, "traces/kernels/rtx-pro-6000/mla_bmm.csv";
         /// All kernels of int4 experts (Marlin) with nothing to read: sorting, two products, activation, sum.
         experts_int4_fixed_ns: "ns", 1000.0..=200000.0, default 24000.0 in 20000.0..=50000.0, "traces/kernels/rtx-pro-6000/moe.csv";
+        /// Rate at which the kernels of int4 experts take weights, however fast memory is: unpacking them takes instructions.
+        experts_int4_gbps: "GBps", 100.0..=50000.0, default 20000.0 in 10000.0..=50000.0, "none seen: Marlin reads int4 weights as fast as memory gives them";
         /// As `experts_int4_fixed_ns`, for the Triton kernels that take fp8 in blocks (and bf16).
         experts_fp8_fixed_ns: "ns", 1000.0..=200000.0, default 20000.0 in 10000.0..=50000.0, "traces/kernels/rtx-pro-6000/moe.csv";
         /// As `experts_int4_fixed_ns`, for the CUTLASS kernels that take fp4.

@@ -33,6 +33,8 @@ pub const EMBEDDED: &[(&str, &str)] = &embedded![
     "4x-rtx-5090-direct",
     "2x4-a800-islands",
     "h200-shared",
+    "h200-shared-own",
+    "h200-own",
     "8x-h200",
 ];
 
