@@ -32,13 +32,12 @@ use lanecast::trace::observation::Observation;
 use lanecast::trace::observation::Timing;
 
 /// Files of collectives, and whether constants were fitted on them.
-const FILES: [(&str, bool); 6] = [
+const FILES: [(&str, bool); 5] = [
     ("traces/observations/rtx-pro-6000-allreduce.csv", true),
     ("traces/observations/h200-nccl-graph.csv", true),
-    ("traces/h200-measured/calibrate_full_nccl.csv", false),
-    ("traces/h200-measured/calibrate_full_ours.csv", false),
+    ("traces/h200-measured/full.csv", false),
     ("traces/h200-measured/versus.csv", false),
-    ("traces/h200-measured/few_channels.csv", false),
+    ("traces/h200-measured/variables.csv", false),
 ];
 
 /// Messages beyond this take long and are not what a pass sends.

@@ -3,6 +3,7 @@
 
 use crate::case::Answer;
 use crate::fit::accuracy::share_90;
+use crate::fit::residuals;
 use crate::knob::Quantity;
 use crate::machine::GpuKind;
 use crate::machine::Machine;
@@ -53,8 +54,8 @@ fn of_source(quantity: &Quantity) -> Evidence {
 }
 
 /// Half of a 90 % interval of the communication of a pass, in milliseconds: each
-/// part's time times the relative half-width of its constant, added in squares; for
-/// NCCL at least what its forecasts were off on rows that were not fitted.
+/// part's time times the relative half-width of its constant, added in squares;
+/// at least what forecasts of such kernels were off where they were measured.
 pub fn communication_margin_ms(answer: &Answer, machine: &Machine, strategy: &Strategy) -> f64 {
     let Some(kind) = machine.gpu_kind(0) else { return 0.0 };
     let protocol = &kind.protocol;
@@ -80,9 +81,37 @@ pub fn communication_margin_ms(answer: &Answer, machine: &Machine, strategy: &St
         (ms * width) * (ms * width)
     };
     let constants = libm::sqrt(widths.into_iter().map(square).sum());
-    // Errors on rows that were not fitted hold what no interval of a constant does: missing mechanisms.
-    let foreseen = if strategy.executor == Executor::Nccl { answer.communication.us() / 1e3 * share_90(&machine.id) } else { 0.0 };
-    constants.max(foreseen)
+    // Errors on measured rows hold what no interval of a constant does: missing mechanisms.
+    let share = match strategy.executor {
+        Executor::Nccl => share_90(&machine.id),
+        Executor::Ours | Executor::ModelledOnly => {
+            let (implementation, variant) = residual_group(strategy);
+            let ranks = answer.assembled.partition.tp;
+            let residual = residuals::of_collective(residuals::committed(), &machine.id, ranks, implementation, variant);
+            (libm::exp(residual.at(0.95)) - 1.0).max(1.0 - libm::exp(residual.at(0.05)))
+        }
+    };
+    constants.max(answer.communication.us() / 1e3 * share)
+}
+
+/// The group of observations that a strategy's kernel belongs to.
+pub(super) fn residual_group(strategy: &Strategy) -> (&'static str, &'static str) {
+    match (strategy.executor, strategy.id) {
+        (Executor::Nccl, "nccl-ring-ll") => ("nccl", "ring ll"),
+        (Executor::Nccl, "nccl-ring-ll128") => ("nccl", "ring ll128"),
+        (Executor::Nccl, "nccl-ring-simple") => ("nccl", "ring simple"),
+        (Executor::Nccl, "nccl-tree-ll") => ("nccl", "tree ll"),
+        (Executor::Nccl, "nccl-tree-simple") => ("nccl", "tree simple"),
+        (Executor::Nccl, _) => ("nccl", "auto auto"),
+        (_, id) if id.starts_with("one-shot-pull") => ("one_shot_pull", ""),
+        // Pushed lines, once or twice.
+        (_, id) if id.starts_with("one-shot-push") || id.starts_with("fused") || id == "two-shot-push" => ("one_shot_push", ""),
+        (_, id) if id.starts_with("two-shot") => ("two_shot", ""),
+        (_, id) if id.starts_with("hierarchical") => ("hierarchical", ""),
+        (_, id) if id.contains("allpair") => ("mscclpp_allpair", ""),
+        (_, id) if id.contains("packet") => ("mscclpp_packet", ""),
+        _ => ("custom", ""),
+    }
 }
 
 /// Half of the interval over the value.

@@ -114,9 +114,9 @@ fn plain_step(request: &Request<'_>, decode_tps: f64) -> Result<PlainStep> {
         allreduces: step.allreduce.count,
         allreduce_us: step.allreduce.mean.us(),
         bounds: vec![
-            bound("all compute free", 0.0),
-            bound("weights read at full memory bandwidth", weights_ms),
-            bound("all kernels as modelled, communication free", free.pass.ms()),
+            bound("all compute is free", 0.0),
+            bound("the weights are read at full memory bandwidth and nothing else takes time", weights_ms),
+            bound("all kernels take what is modelled", free.pass.ms()),
         ],
     })
 }

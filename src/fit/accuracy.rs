@@ -34,9 +34,9 @@ const OBSERVATIONS: [(&str, bool); 8] = [
     ("traces/observations/field-ring-8gpu.csv", false),
     ("traces/observations/field-pynccl-8gpu.csv", false),
     ("traces/observations/field-one-shot-4gpu.csv", false),
-    ("traces/h200-measured/calibrate_full_nccl.csv", false),
-    ("traces/h200-measured/few_channels.csv", false),
-    ("traces/h200-measured/calibrate_quick.csv", false),
+    ("traces/h200-measured/full.csv", false),
+    ("traces/h200-measured/variables.csv", false),
+    ("traces/h200-measured/quick.csv", false),
 ];
 
 /// Files of flows.

@@ -106,7 +106,8 @@ pub fn lower(machine: &Machine, row: &Observation) -> Result<Lowering> {
         return Ok(Lowering::custom(one_shot::push(row.ranks as usize, row.bytes, grid, wire)));
     }
     // Gates are not asked: what was measured did run.
-    let strategy = strategy_of(&row.implementation)?.ok_or_else(|| unsupported(format!("implementation {}", row.implementation)))?;
+    let strategy =
+        strategy_of(&row.implementation, &row.protocol)?.ok_or_else(|| unsupported(format!("implementation {}", row.implementation)))?;
     (strategy.lower)(&context, strategy, logical, row.bytes)
 }
 

@@ -217,7 +217,7 @@ fn legend(ranking: &Ranking) -> String {
     let more = feasible.saturating_sub(SHOWN);
     let more = if more > 0 { format!(" {more} more are left out; --format csv has all.") } else { String::new() };
     format!(
-        "Places with = lie within half of the margin of the row they share it with. ± is half of a 90 % interval of the pass's communication, from the intervals of the constants. Prefill is the change of a chunk of {} tokens.{more}",
+        "Places with = lie within half of the margin of the row they share it with. ± is half of a 90 % interval of the pass's communication: the intervals of the constants, and at least the errors of such kernels where they were measured. Prefill is the change of a chunk of {} tokens.{more}",
         crate::decide::rank::PREFILL_TOKENS
     )
 }

@@ -26,8 +26,10 @@ const OWN: &[(Implementation, &str)] = &[
 ///
 /// # Errors
 /// Never for the names above; `strategy-unknown` if one of them were taken away.
-pub fn strategy_of(implementation: &Implementation) -> Result<Option<&'static Strategy>> {
+pub fn strategy_of(implementation: &Implementation, protocol: &Protocol) -> Result<Option<&'static Strategy>> {
     let known = match implementation {
+        // Lines are pushed, packs are read.
+        Implementation::TwoShot if *protocol == Protocol::Ll => Some(Strategy::find("two-shot-push")?),
         // By its name in kebab-case, so that each strategy can be observed.
         Implementation::Other(name) => super::all().find(|strategy| strategy.id == name.replace('_', "-")),
         known => OWN.iter().find(|(own, _)| own == known).map(|(_, id)| Strategy::find(id)).transpose()?,
@@ -96,7 +98,7 @@ mod tests {
     fn names_lead_back() {
         for strategy in super::super::all() {
             let Some(name) = name_of(strategy) else { continue };
-            let back = strategy_of(&name.implementation).expect("known");
+            let back = strategy_of(&name.implementation, &name.protocol).expect("known");
             match strategy.executor {
                 Executor::Nccl => assert!(back.is_none(), "{}", strategy.id),
                 _ => assert_eq!(back.map(|s| s.id), Some(strategy.id)),

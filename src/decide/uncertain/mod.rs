@@ -18,6 +18,7 @@ pub mod spread;
 use std::collections::BTreeMap;
 
 use crate::case::Case;
+use crate::decide::evidence::residual_group;
 use crate::decide::rank::Forecast;
 use crate::decide::rank::Ranking;
 use crate::error::Fault;
@@ -25,7 +26,6 @@ use crate::error::Result;
 use crate::fit::residuals;
 use crate::fit::residuals::Residual;
 use crate::strategy::Effort;
-use crate::strategy::Executor;
 use crate::strategy::Searches;
 use crate::strategy::Strategy;
 
@@ -144,25 +144,6 @@ fn members<'a>(case: &Case, ranking: &'a Ranking, searches: &Searches, constants
         members.push(Member { strategy, forecast, spread, residual, group });
     }
     Ok((members, names.len()))
-}
-
-/// The group of observations that a strategy's kernel belongs to.
-fn residual_group(strategy: &Strategy) -> (&'static str, &'static str) {
-    match (strategy.executor, strategy.id) {
-        (Executor::Nccl, "nccl-ring-ll") => ("nccl", "ring ll"),
-        (Executor::Nccl, "nccl-ring-ll128") => ("nccl", "ring ll128"),
-        (Executor::Nccl, "nccl-ring-simple") => ("nccl", "ring simple"),
-        (Executor::Nccl, "nccl-tree-ll") => ("nccl", "tree ll"),
-        (Executor::Nccl, "nccl-tree-simple") => ("nccl", "tree simple"),
-        (Executor::Nccl, _) => ("nccl", "auto auto"),
-        (_, id) if id.starts_with("one-shot-pull") => ("one_shot_pull", ""),
-        (_, id) if id.starts_with("one-shot-push") || id.starts_with("fused") => ("one_shot_push", ""),
-        (_, id) if id.starts_with("two-shot") => ("two_shot", ""),
-        (_, id) if id.starts_with("hierarchical") => ("hierarchical", ""),
-        (_, id) if id.contains("allpair") => ("mscclpp_allpair", ""),
-        (_, id) if id.contains("packet") => ("mscclpp_packet", ""),
-        _ => ("custom", ""),
-    }
 }
 
 /// Residuals of compute kernels by kind, with the kind's share of the compute time.
