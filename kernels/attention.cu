@@ -19,6 +19,13 @@
 #define WORDS (KEY_WIDTH / 2)
 #define LANE_WORDS ((WORDS + 31) / 32)
 #define VALUE_WORDS (VALUE_WIDTH / 2)
+// Positions whose lines are loaded ahead: the compiler for sm_100 and later
+// otherwise loads all 16 and spills what 128 registers do not hold.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define AHEAD 2
+#else
+#define AHEAD POSITIONS
+#endif
 
 struct Attention {
     u64 query;         // bf16 [tokens][heads][KEY_WIDTH]
@@ -94,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_split(const _
             u32 sees = (u32)a.context + row / (u32)a.group + 1;
             u32 begins = a.window != 0 && sees > a.window ? sees - (u32)a.window : 0u;
             float score = -INFINITY;
-#pragma unroll
+#pragma unroll AHEAD
             for (u32 p = 0; p < POSITIONS; p++) {
                 float dot = 0.0f;
 #pragma unroll
@@ -127,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_split(const _
         for (u32 n = 0; n < kept; n++) {
             u32 row = share * kept + n;
             float2 v = make_float2(out[n].x * rescale[row], out[n].y * rescale[row]);
-#pragma unroll
+#pragma unroll AHEAD
             for (u32 p = 0; p < POSITIONS; p++) {
                 float2 y = unpack(VALUES[p][word]);
                 v.x += weight[row][p] * y.x;

@@ -128,16 +128,14 @@ fn a_slow_link_is_named_with_its_collectives() {
     let file = folder.path().join("slow.toml");
     std::fs::write(&file, machine.to_toml()).expect("written");
     let slow = Machine::load(&file.to_string_lossy()).expect("reads");
-    // Over host memory as in the baseline, eight ranks' lines do not fill a GPU's link: no time changes.
-    let same = compared(&traced(&case(), |_| {}), &traced(&slow, |_| {}));
-    assert!(same.causes.is_empty() && same.difference_us() == 0.0);
-    let [before, after] = [case(), slow].map(|machine| traced_with(&machine, "nccl-p2p-sys", |_| {}));
+    // Reads of all peers fill a GPU's link; a ring's lines hardly do.
+    let [before, after] = [case(), slow].map(|machine| traced_with(&machine, "one-shot-pull", |_| {}));
     let compared = compared(&before, &after);
     assert!(compared.difference_us() > 0.0);
     let What::Link { links, gbps, operations } = &compared.causes[0].what else { panic!("{:?}", compared.causes) };
     assert!(links.iter().all(|name| name.contains("gpu3")), "{links:?}");
     assert!((gbps[1] / gbps[0] - 0.8).abs() < 1e-3);
-    assert!(["attn_allreduce", "mlp_allreduce", "logits_gather"].iter().all(|name| operations.iter().any(|o| o == name)), "{operations:?}");
+    assert!(["attn_allreduce", "mlp_allreduce"].iter().all(|name| operations.iter().any(|o| o == name)), "{operations:?}");
     let share = compared.share_pct(compared.causes[0].us).expect("a difference");
     assert!((80.0..=125.0).contains(&share), "{share}");
 }

@@ -48,6 +48,9 @@ fn every_strategy_sums_on_every_machine() {
             machine.versions.nccl = Some("2.31.0".to_owned());
         }
         // Groups below the whole only where cabling differs inside: the default machine.
+        if ranks < 2 {
+            continue;
+        }
         let groups: &[usize] = if machine.id == "8x-rtx-pro-6000-server" { &[2, 4, 6, 8] } else { &[ranks] };
         for &group in groups {
             let mut context = Context::new(&machine, group);

@@ -284,7 +284,7 @@ mod tests {
         let json = folder.path().join("run");
         std::fs::write(
             &json,
-            " {\"max_concurrency\":4,\"completed\":8,\"output_throughput\":80.5,\"mean_itl_ms\":20.0,\"accept_length\":2.1}",
+            " {\"max_concurrency\":4,\"completed\":8,\"mean_e2e_latency_ms\":900.0,\"output_throughput\":80.5,\"mean_itl_ms\":20.0,\"accept_length\":2.1}",
         )
         .expect("written");
         let csv = folder.path().join("runs.csv");

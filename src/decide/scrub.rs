@@ -51,7 +51,7 @@ impl Scrubber {
     /// From the names to take out; those shorter than three letters would hit ordinary words.
     pub fn new(hosts: &[String], users: &[String]) -> Scrubber {
         let named = |names: &[String], mark: &'static str| -> Vec<(String, &'static str)> {
-            names.iter().filter(|name| name.len() >= 3).map(|name| (name.to_lowercase(), mark)).collect()
+            names.iter().filter(|name| name.len() >= 3).map(|name| (name.to_ascii_lowercase(), mark)).collect()
         };
         let mut names = named(hosts, "HOST");
         names.extend(named(users, "USER"));
@@ -62,7 +62,7 @@ impl Scrubber {
     /// The same with more names.
     #[must_use]
     pub fn and(mut self, names: &[String]) -> Scrubber {
-        self.names.extend(names.iter().map(|name| (name.trim().to_lowercase(), "NAME")).filter(|(name, _)| name.len() >= 3));
+        self.names.extend(names.iter().map(|name| (name.trim().to_ascii_lowercase(), "NAME")).filter(|(name, _)| name.len() >= 3));
         self.names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         self
     }
@@ -123,7 +123,8 @@ impl Scrubber {
 
     /// A folder's files are named by their last part alone; known places of the system stay.
     fn path(&self, word: &str) -> String {
-        let start = word.find(['/', '~']).or(word.find(":\\").map(|at| at.saturating_sub(1))).unwrap_or(0);
+        let start =
+            word.find(['/', '~']).or(word.find(":\\").map(|at| word[..at].char_indices().next_back().map_or(0, |(at, _)| at))).unwrap_or(0);
         let (before, path) = word.split_at(start);
         if ["/proc/", "/sys/", "/dev/"].iter().any(|known| path.starts_with(known)) {
             return word.to_owned();
@@ -142,12 +143,9 @@ impl Scrubber {
         let mut word = word.to_owned();
         for (name, mark) in &self.names {
             let mut from = 0;
-            while let Some(at) = word[from..].to_lowercase().find(name.as_str()).map(|at| at + from) {
+            // ASCII alone: lower case may have another length in other scripts.
+            while let Some(at) = word[from..].to_ascii_lowercase().find(name.as_str()).map(|at| at + from) {
                 let end = at + name.len();
-                // Lower case may have another length in other scripts.
-                if !word.is_char_boundary(at) || !word.is_char_boundary(end) {
-                    break;
-                }
                 let part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
                 if part(word[..at].chars().next_back()) || part(word[end..].chars().next()) {
                     from = end;

@@ -92,7 +92,23 @@ fn places(machine: &Machine, depth: &[usize]) -> Vec<f64> {
             x[node] = below.iter().map(|&child| x[child]).sum::<f64>() / below.len() as f64;
         }
     }
+    apart(&mut x, depth);
     x
+}
+
+/// Nodes of a layer that would lie on one another move to its free places, left to right.
+fn apart(x: &mut [f64], depth: &[usize]) {
+    for layer in 0..=depth.iter().copied().max().unwrap_or(0) {
+        let mut nodes: Vec<usize> = (0..x.len()).filter(|&node| depth[node] == layer).collect();
+        nodes.sort_by(|&a, &b| x[a].total_cmp(&x[b]).then(a.cmp(&b)));
+        let closest = 0.5 / nodes.len().max(1) as f64;
+        if nodes.windows(2).any(|pair| x[pair[1]] - x[pair[0]] < 1e-6) {
+            let middle = nodes.iter().map(|&node| x[node]).sum::<f64>() / nodes.len() as f64;
+            for (at, &node) in nodes.iter().enumerate() {
+                x[node] = middle + (at as f64 - (nodes.len() - 1) as f64 / 2.0) * closest;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
