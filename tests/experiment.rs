@@ -249,10 +249,10 @@ proptest! {
     fn mangled_ledgers_never_panic(at in 0usize..CASE.len(), byte: u8) {
         let mut bytes = CASE.as_bytes().to_vec();
         bytes[at] = byte;
-        if let Ok(text) = String::from_utf8(bytes) {
-            if let Ok(ledger) = Ledger::from_toml("x", &text) {
-                let _ = status(&ledger);
-            }
+        if let Ok(text) = String::from_utf8(bytes)
+            && let Ok(ledger) = Ledger::from_toml("x", &text)
+        {
+            let _ = status(&ledger);
         }
     }
 }

@@ -138,7 +138,8 @@ fn a_topology_dump_and_bridges_give_the_same_tree() {
           <pci busid="0000:81:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="8"><gpu dev="2" sm="90" rank="2" gdr="1"/></pci>
         </cpu></system>"#;
     let facts = read_bytes("topo.xml", xml.as_bytes(), None).expect("reads").facts;
-    let machine = machine::machine(&facts, &Wish { id: String::new(), gpu: Some("h100-pcie".into()), ..Wish::default() }).expect("a machine");
+    let machine =
+        machine::machine(&facts, &Wish { id: String::new(), gpu: Some("h100-pcie".into()), ..Wish::default() }).expect("a machine");
     let label = |a, b| machine.smi_label(a, b).expect("a way");
     assert_eq!((label(0, 1).as_str(), label(0, 2).as_str()), ("PIX", "SYS"));
     // 16 GT/s × 8 lanes: a quarter of 56.46 GB/s.

@@ -206,7 +206,7 @@ fn orders(passes: &[Pass]) -> String {
         let names = |list: &[&Pass]| list.iter().map(|pass| pass.text("strategy")).collect::<Vec<_>>().join(" < ");
         list.sort_by(|a, b| a.measured_ms().total_cmp(&b.measured_ms()));
         let measured = names(&list);
-        list.sort_by(|a, b| a.simulated.pass.cmp(&b.simulated.pass));
+        list.sort_by_key(|run| run.simulated.pass);
         let _ = writeln!(text, "| {model}, {tokens}, {launch} | {measured} | {} |", names(&list));
     }
     text

@@ -235,8 +235,9 @@ fn two_collectives_back_to_back() {
 fn ranks_at_different_entries_meet() {
     let (network, mut toy) = slow_pair();
     let collective = Timed::new(&one_message(Protocol::Simple, 256, 1, 2), &mut toy, 1);
-    let stage =
-        |ps| Template { operations: vec![Operation::Compute { ps: vec![ps], launches: 1 }, Operation::Collective { collective: 0, beside: 0 }] };
+    let stage = |ps| Template {
+        operations: vec![Operation::Compute { ps: vec![ps], launches: 1 }, Operation::Collective { collective: 0, beside: 0 }],
+    };
     let program = Program {
         ranks: 2,
         templates: vec![stage(10_000), stage(300)],

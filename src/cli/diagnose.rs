@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::output::Output;
-use crate::cli::question::QuestionArguments;
 use crate::cli::question::Loaded;
+use crate::cli::question::QuestionArguments;
 use crate::cli::session::Session;
 use crate::decide::diagnose::gather::Gathered;
 use crate::decide::diagnose::observed::parse;

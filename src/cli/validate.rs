@@ -97,8 +97,11 @@ fn exact(text: String, session: &Session) -> Report {
     }
 }
 
+/// Errors of simple models, by name.
+type Baselines = Vec<(&'static str, Errors)>;
+
 /// All rows with their forecasts, and the errors of simple models on the same rows.
-fn compare(arguments: &Arguments) -> Result<(Vec<Compared>, Vec<(&'static str, Errors)>)> {
+fn compare(arguments: &Arguments) -> Result<(Vec<Compared>, Baselines)> {
     let folder = arguments.machines.clone();
     let find = move |id: &str| {
         let own = folder.as_ref().map(|folder| folder.join(format!("{id}.toml"))).filter(|path| path.exists());

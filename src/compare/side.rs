@@ -107,7 +107,15 @@ impl Side {
         if self.sequence {
             key = state.sequence(row.rank).key(row, names);
         }
-        let op = Op { key, slot, kind: row.kind, start: row.start.0, end: row.end.0, bytes: row.bytes, busy: row.busy().map_or(u64::MAX, |busy| busy.0) };
+        let op = Op {
+            key,
+            slot,
+            kind: row.kind,
+            start: row.start.0,
+            end: row.end.0,
+            bytes: row.bytes,
+            busy: row.busy().map_or(u64::MAX, |busy| busy.0),
+        };
         if row.kind == Kind::Communication {
             self.ledger_of.entry((slot, row.bytes)).or_insert_with(|| {
                 // By order, names and the counting of bytes differ: the sort is what both have.

@@ -167,7 +167,7 @@ fn is_ip(word: &str) -> bool {
     let core = word.split(':').next().unwrap_or("");
     let parts: Vec<&str> = core.split('.').collect();
     let is_byte = |part: &&str| part.parse::<u8>().is_ok();
-    if parts.len() == 4 && parts.iter().all(|part| is_byte(&part)) {
+    if parts.len() == 4 && parts.iter().all(is_byte) {
         return true;
     }
     let groups: Vec<&str> = word.split(':').collect();

@@ -55,9 +55,7 @@ impl Program {
     pub(super) fn tells_numbers(&self) -> bool {
         let loops = |at: usize| {
             let back = self.steps.get(at + 1);
-            at > 0
-                && matches!(self.steps[at - 1], Step::Split(a, _) if a == at)
-                && matches!(back, Some(Step::Jump(to)) if *to == at - 1)
+            at > 0 && matches!(self.steps[at - 1], Step::Split(a, _) if a == at) && matches!(back, Some(Step::Jump(to)) if *to == at - 1)
         };
         (self.steps.iter().enumerate())
             .any(|(at, step)| matches!(step, Step::One(set) if ('0'..='9').any(|c| set.has(c)) && !(set.is_any() && loops(at))))

@@ -78,7 +78,10 @@ impl Partition {
             return refuse(format!("TP {} × PP {} × EP {} is not a partition of 1 to 4096 ranks", self.tp, self.pp, self.ep));
         }
         if !(1..=2).contains(&self.micro_batches) || (self.micro_batches > 1 && self.pp > 1) {
-            return refuse(format!("{} micro-batches over {} stages: at most two can take turns, in one stage", self.micro_batches, self.pp));
+            return refuse(format!(
+                "{} micro-batches over {} stages: at most two can take turns, in one stage",
+                self.micro_batches, self.pp
+            ));
         }
         if u64::from(self.pp) > layers {
             return refuse(format!("{} pipeline stages for {layers} layers", self.pp));

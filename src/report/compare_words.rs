@@ -42,13 +42,7 @@ pub fn headline(comparison: &Comparison) -> String {
         return format!("Both passes take {}: {rest}", time(a.pass_us));
     }
     let percent = difference / a.pass_us.max(1e-9) * 100.0;
-    format!(
-        "B is {} than A: {} against {} ({} %).",
-        longer(difference),
-        time(b.pass_us),
-        time(a.pass_us),
-        Number::new(percent, 2).signed()
-    )
+    format!("B is {} than A: {} against {} ({} %).", longer(difference), time(b.pass_us), time(a.pass_us), Number::new(percent, 2).signed())
 }
 
 /// A cause in a sentence, with its share.

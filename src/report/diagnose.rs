@@ -77,10 +77,10 @@ fn finding(diagnosis: &Diagnosis) -> Vec<String> {
             digits(*healthy)
         ));
     }
-    if let (Some(seen), Some(healthy)) = (diagnosis.observations.value(Kind::VerifyMs), diagnosis.healthy.get(&Kind::VerifyMs)) {
-        if seen > healthy * 1.2 {
-            list.push(format!("{:.2} of the {seen:.2} ms of a verify pass remain to be explained by a fault.", seen - healthy));
-        }
+    if let (Some(seen), Some(healthy)) = (diagnosis.observations.value(Kind::VerifyMs), diagnosis.healthy.get(&Kind::VerifyMs))
+        && seen > healthy * 1.2
+    {
+        list.push(format!("{:.2} of the {seen:.2} ms of a verify pass remain to be explained by a fault.", seen - healthy));
     }
     list.extend(diagnosis.seen.iter().map(|(place, so, text)| {
         let verdict = if *so { "speaks for" } else { "rules out" };

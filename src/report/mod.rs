@@ -5,27 +5,27 @@
 //! with what reproduces it ([`reproduce`]).
 
 pub mod allreduce;
+pub mod allreduce_page;
 #[cfg(feature = "gpu")]
 pub mod calibrate;
+pub mod compare;
+mod compare_page;
+mod compare_rows;
+mod compare_words;
 #[cfg(feature = "gpu")]
 pub mod detect;
 pub mod diagnose;
 pub mod doctor;
 pub mod experiment;
-pub mod allreduce_page;
-pub mod compare;
-mod compare_page;
-mod compare_rows;
-mod compare_words;
 mod machine_page;
 pub mod rank;
 pub mod rank_page;
 pub mod reproduce;
 pub mod settings;
-pub mod speculate;
-pub mod uncertain;
 pub mod simulate;
+pub mod speculate;
 pub mod timeline;
+pub mod uncertain;
 pub mod validate;
 
 use crate::render::page::Block;

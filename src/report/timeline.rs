@@ -86,7 +86,9 @@ impl Timeline {
     /// Each rank's sums, the whole pass, one layer from close by, and the spread of the arrivals.
     pub fn blocks(&self, layer: Option<u32>) -> Vec<Block> {
         let mut blocks = vec![
-            caption("The whole pass. Within each layer a rank's compute (with the gaps), its waiting and its collectives are put together."),
+            caption(
+                "The whole pass. Within each layer a rank's compute (with the gaps), its waiting and its collectives are put together.",
+            ),
             both("The whole pass, a row a rank", |width| row_chart(&self.whole(), width)),
         ];
         if self.ranks.len() > RANKS_MAX {

@@ -73,9 +73,12 @@ fn total(name: &str, errors: &Errors) -> String {
     )
 }
 
+/// Measured and forecast time of one row, and its size.
+type Measured = (f64, f64, f64);
+
 /// Collectives with a forecast, by machine and ranks: (name, (measured, forecast, bytes)).
-fn by_machine(compared: &[Compared]) -> Vec<(String, Vec<(f64, f64, f64)>)> {
-    let mut found: std::collections::BTreeMap<(&str, u32), Vec<(f64, f64, f64)>> = std::collections::BTreeMap::new();
+fn by_machine(compared: &[Compared]) -> Vec<(String, Vec<Measured>)> {
+    let mut found: std::collections::BTreeMap<(&str, u32), Vec<Measured>> = std::collections::BTreeMap::new();
     for one in compared.iter().filter(|one| one.bytes > 0) {
         if let Ok(forecast) = &one.forecast {
             found.entry((&one.key.0, one.key.1)).or_default().push((one.measured, *forecast, one.bytes as f64));

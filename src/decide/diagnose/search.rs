@@ -61,11 +61,14 @@ pub struct Found {
     pub failed: Vec<(usize, String)>,
 }
 
+/// Hypotheses, each with its level.
+type Faults = Vec<(usize, usize)>;
+
 /// Simulates states of one server once each.
 pub struct Simulator<'a> {
     setup: &'a Setup<'a>,
     sizes: Vec<u64>,
-    known: Mutex<BTreeMap<Vec<(usize, usize)>, Option<Arc<Figures>>>>,
+    known: Mutex<BTreeMap<Faults, Option<Arc<Figures>>>>,
     memo: Memo,
 }
 

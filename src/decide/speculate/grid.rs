@@ -121,7 +121,10 @@ pub fn tables(request: &Request<'_>, stages: &[Stage]) -> Result<(Vec<Table>, Re
             return Ok(Err((strategy.id, reason)));
         }
         if (strategy.partition)(case.partition.tp) != Partition::tensor(case.partition.tp) {
-            return Ok(Err((strategy.id, "it splits the model or the batch in another way, which the sums here do not hold; lanecast rank simulates it".to_owned())));
+            return Ok(Err((
+                strategy.id,
+                "it splits the model or the batch in another way, which the sums here do not hold; lanecast rank simulates it".to_owned(),
+            )));
         }
         let mut known = BTreeMap::new();
         for &(logical, bytes) in &collectives {

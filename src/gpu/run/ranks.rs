@@ -155,10 +155,13 @@ pub fn token(shape: &Shape, row: u64) -> u32 {
     ((row * 2 + 1) * 1_000_003 % shape.vocabulary) as u32
 }
 
+/// A device, a function, and the macros it was compiled with.
+type Built = (usize, &'static str, Vec<(&'static str, u32)>);
+
 /// Loaded functions by source, name, macros and device.
 #[derive(Default)]
 pub struct Functions {
-    known: std::collections::BTreeMap<(usize, &'static str, Vec<(&'static str, u32)>), cudarc::driver::CudaFunction>,
+    known: std::collections::BTreeMap<Built, cudarc::driver::CudaFunction>,
 }
 
 impl Functions {

@@ -140,7 +140,8 @@ mod tests {
             let machine = Machine::load(id).expect(id);
             let xml = write(&machine);
             let outcome = nccl_topology::read("topo.xml", &xml).expect(id);
-            let again = machine::machine(&outcome.facts, &Wish { id: id.to_owned(), gpu: Some("h200".to_owned()), ..Wish::default() }).expect(id);
+            let again =
+                machine::machine(&outcome.facts, &Wish { id: id.to_owned(), gpu: Some("h200".to_owned()), ..Wish::default() }).expect(id);
             assert_eq!(again.gpus.len(), machine.gpus.len(), "{id}");
             for a in 0..machine.gpus.len() {
                 for b in 0..machine.gpus.len() {
