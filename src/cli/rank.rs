@@ -63,7 +63,6 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     };
     let observed = observed(arguments)?;
     let ranking = rank::rank(&request)?;
-    let finding = finding::find(&request, &observed, ranking.baseline.pass)?;
     let few = ranking.rows.iter().find(|row| row.strategy.id == "nccl-few-channels" && row.outcome.is_ok());
     let sizes = [(ranking.baseline.allreduce_bytes, true), (ranking.prefill_bytes, false)];
     let asked = Asked {
@@ -72,7 +71,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         environment: &loaded.environment,
         searches: &request.searches,
     };
-    let variables = few.map(|row| effects(&asked, row.strategy, &sizes)).transpose()?.unwrap_or_default();
+    // Neither needs the other; both need the ranking.
+    let (finding, variables) = rayon::join(
+        || finding::find(&request, &observed, ranking.baseline.pass),
+        || few.map(|row| effects(&asked, row.strategy, &sizes)).transpose(),
+    );
+    let (finding, variables) = (finding?, variables?.unwrap_or_default());
     for note in &loaded.model.not_modelled {
         session.detail(&format!("not modelled: {note}"));
     }
