@@ -1,5 +1,6 @@
 //! `lanecast allreduce`: latency of one all-reduce by size and strategy.
 
+use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -129,8 +130,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     };
     if let Some(path) = &arguments.observations {
         let (rows, left) = words::observations(&request, &grid, &timing);
-        let comment = format!("forecasts of lanecast {}", env!("CARGO_PKG_VERSION"));
+        let comment = format!("{FORECASTS} {}", env!("CARGO_PKG_VERSION"));
+        refuse_to_replace(path, FORECASTS)?;
         write_file(path, write_csv(&[comment], &rows).as_bytes())?;
+        session.note(&format!("wrote {} forecasts to {}", rows.len(), path.display()));
         if !left.is_empty() {
             session.note(&format!("the format of observations has no columns for the variables of {}", left.join(", ")));
         }
@@ -164,6 +167,22 @@ fn measured(files: &[PathBuf]) -> Result<Vec<Observation>> {
     Ok(rows)
 }
 
+/// The largest message: a chunk of prefill has some tens of megabytes.
+const LARGEST_BYTES: u64 = 1 << 30;
+
+/// How a file of forecasts begins.
+const FORECASTS: &str = "forecasts of lanecast";
+
+/// Measurements have the same format: only forecasts are replaced by forecasts.
+fn refuse_to_replace(path: &Path, start: &str) -> Result<()> {
+    let known = std::fs::read(path).unwrap_or_default();
+    if known.is_empty() || known.starts_with(format!("# {start}").as_bytes()) {
+        return Ok(());
+    }
+    Err(Fault::new("argument-replaces", format!("{} holds no forecasts; it would be replaced", path.display()))
+        .help("name a new file, or move that one away"))
+}
+
 /// Ascending, each once.
 fn sizes(asked: &[Size]) -> Result<Vec<u64>> {
     let mut sizes: Vec<u64> = asked.iter().map(|size| size.0.0).collect();
@@ -171,6 +190,9 @@ fn sizes(asked: &[Size]) -> Result<Vec<u64>> {
     sizes.dedup();
     match sizes.first() {
         Some(0) => Err(Fault::new("argument-size", "an all-reduce of 0 bytes moves nothing").help("give sizes of 1 byte or more")),
+        Some(_) if sizes.last() > Some(&LARGEST_BYTES) => {
+            Err(Fault::new("argument-size", format!("a message of {} bytes", sizes[sizes.len() - 1])).help("give sizes of at most 1G"))
+        }
         Some(_) => Ok(sizes),
         None => Err(Fault::new("argument-size", "no size was given").help("for example --sizes 43008,1M")),
     }

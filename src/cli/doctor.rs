@@ -63,6 +63,9 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     if arguments.from.is_empty() {
         measured::measure(&mut loaded, &mut gathered, scatter, session)?;
     }
+    if !arguments.from.is_empty() && arguments.question.machine == crate::cli::question::DEFAULT_MACHINE {
+        session.warn(&format!("the figures are held against {}; say --machine for the one that they are of", loaded.machine.id));
+    }
     let setup = setup(&loaded, &arguments.strategy)?;
     for text in &arguments.observed {
         let observed = parse(text, "--observed", scatter, setup.partition.tp)?;

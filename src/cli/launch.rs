@@ -195,12 +195,43 @@ fn outcome(watched: &Watched, exit: Option<i32>, timed_out: bool, wish: &Wish<'_
     }
 }
 
-/// The first number behind `text`, above zero.
+/// The first number behind `text`, with sign, exponent and thousands; none
+/// unless it is finite and above zero.
 fn number_after(line: &str, text: &str) -> Option<f64> {
     let rest = line.split_once(text)?.1;
     let start = rest.find(|c: char| c.is_ascii_digit())?;
-    let digits: String = rest[start..].chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
-    digits.trim_end_matches('.').parse::<f64>().ok().filter(|value| *value > 0.0)
+    let negative = rest[..start].ends_with('-');
+    let mut number = String::new();
+    let mut letters = rest[start..].chars().peekable();
+    while let Some(letter) = letters.next() {
+        let next = letters.peek().copied();
+        match letter {
+            '0'..='9' | '.' => number.push(letter),
+            ',' if next.is_some_and(|c| c.is_ascii_digit()) => {}
+            'e' | 'E' if next.is_some_and(|c| c.is_ascii_digit() || c == '-' || c == '+') => number.push(letter),
+            '-' | '+' if number.ends_with(['e', 'E']) => number.push(letter),
+            _ => break,
+        }
+    }
+    let value = number.trim_end_matches('.').parse::<f64>().ok()?;
+    (value.is_finite() && value > 0.0 && !negative).then_some(value)
+}
+
+#[cfg(test)]
+mod number_tests {
+    use super::number_after;
+
+    #[test]
+    fn numbers_are_read_whole() {
+        let read = |text: &str| number_after(text, "x=");
+        assert_eq!(read("tok/s x= 82.5."), Some(82.5));
+        assert_eq!(read("x=1e2"), Some(100.0));
+        assert_eq!(read("x=1.5e-3 s"), Some(0.0015));
+        assert_eq!(read("x=1,234.5, more"), Some(1234.5));
+        for none in ["x=-5", "x=1e999", "x=0", "x=", "y=5"] {
+            assert_eq!(read(none), None, "{none}");
+        }
+    }
 }
 
 /// The line that tells most: the last that speaks of an error, or the last.

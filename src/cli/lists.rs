@@ -151,7 +151,7 @@ pub struct Strategies {
     #[arg(long, default_value = "8x-rtx-pro-6000-server")]
     machine: String,
     /// Ranks of the group
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
     tp: u32,
     #[command(flatten)]
     pub(super) output: Output,

@@ -188,7 +188,7 @@ impl Command {
 /// The whole program, from the arguments (its own path first) to the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.collect();
-    std::panic::set_hook(Box::new(|panic| eprintln!("{}", session::bug_line(&panic.to_string()))));
+    std::panic::set_hook(Box::new(|panic| session::say(&format!("{}\n", session::bug_line(&panic.to_string())))));
     let cli = match Cli::try_parse_from(&typed) {
         Ok(cli) => cli,
         Err(usage) => {

@@ -19,6 +19,9 @@ use crate::model::Workload;
 use crate::plan::Partition;
 use crate::strategy::Strategy;
 
+/// The machine of the case.
+pub const DEFAULT_MACHINE: &str = "8x-rtx-pro-6000-server";
+
 /// How a pass is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Launch {
@@ -43,7 +46,7 @@ pub enum PhaseArgument {
 #[derive(Args, Clone, Debug)]
 pub struct QuestionArguments {
     /// A built-in machine (`lanecast machines`) or a machine file
-    #[arg(long, default_value = "8x-rtx-pro-6000-server")]
+    #[arg(long, default_value = DEFAULT_MACHINE)]
     pub machine: String,
     /// A built-in model (`lanecast models`) or a config.json
     #[arg(long, default_value = "kimi-k2.5")]
@@ -59,7 +62,7 @@ pub struct QuestionArguments {
     #[arg(long, default_value_t = 1)]
     pub batch: u64,
     /// Tensor-parallel ranks
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub tp: u32,
     /// What kind of pass; by default verify, and decode for one token
     #[arg(long, value_enum)]
@@ -132,11 +135,25 @@ impl Loaded {
         notes.iter().filter(|note| imported && note.contains("ASSUMED")).cloned().collect()
     }
 
+    /// A sentence where the weights alone do not fit the GPUs.
+    fn memory_words(&self) -> String {
+        let per_gpu = u64::from(self.machine.ranks_per_gpu.max(1));
+        let gpus = u64::from(self.partition.ranks()).div_ceil(per_gpu).max(1);
+        let weights = self.model.parameters().text.bytes / gpus;
+        let memory = self.machine.gpu_kind(0).map_or(u64::MAX, |kind| kind.memory_bytes);
+        if weights <= memory {
+            return String::new();
+        }
+        let gb = |bytes: u64| format!("{:.0}", bytes as f64 / 1e9);
+        format!(" It does not fit: {} GB of weights a GPU of {} GB; what follows is what it would take if it did.", gb(weights), gb(memory))
+    }
+
     /// One line that names the question.
     pub fn headline(&self) -> String {
         let launch = if self.launch == LaunchMode::Graph { "in one CUDA graph" } else { "launched from the host" };
+        let fits = self.memory_words();
         format!(
-            "{} on {} ({}), TP {}: {} sequence(s) of {} new token(s) after {} cached, {launch}.",
+            "{} on {} ({}), TP {}: {} sequence(s) of {} new token(s) after {} cached, {launch}.{fits}",
             self.model.name,
             self.machine.id,
             self.machine.name,

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::io::Write;
 
 use clap::ValueEnum;
 use miette::GraphicalReportHandler;
@@ -63,7 +64,7 @@ impl Session {
     /// One line beside the result.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            eprintln!("{} {}", self.stderr.paint(Ink::Faint, "note:"), visible(text));
+            say(&format!("{} {}\n", self.stderr.paint(Ink::Faint, "note:"), visible(text)));
         }
     }
 
@@ -76,13 +77,18 @@ impl Session {
 
     /// One line that may change what the reader does with the result.
     pub fn warn(&self, text: &str) {
-        eprintln!("{} {}", self.stderr.paint(Ink::Warn, "warning:"), visible(text));
+        say(&format!("{} {}\n", self.stderr.paint(Ink::Warn, "warning:"), visible(text)));
     }
 
     /// The fault with its code, place and help.
     pub fn show_fault(&self, fault: &Fault) {
-        eprint!("{}", fault_text(fault, self.stderr));
+        say(&fault_text(fault, self.stderr));
     }
+}
+
+/// To stderr. Where nobody reads it the exit code alone tells.
+pub fn say(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Lines are broken for terminals only; a terminal of unknown width has 100 columns.

@@ -99,6 +99,7 @@ pub struct Arguments {
 /// Bad grids, with the place in the file; files that cannot be written.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let name = arguments.grid.display().to_string();
+    refuse_target(arguments)?;
     let text = read(&arguments.grid)?;
     let space = Space::new(Grid::parse(&name, &text)?)?;
     let group = group(arguments, &space)?;
@@ -146,6 +147,19 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         reproduce: session.reproduce().input("grid", inputs.as_bytes()),
         passed: true,
     })
+}
+
+/// Rows go to a file of their own: not over the grid, nor over a device or a folder.
+fn refuse_target(arguments: &Arguments) -> Result<()> {
+    let out = &arguments.output;
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let is_grid = real(out).is_some() && real(out) == real(&arguments.grid);
+    let is_other = std::fs::symlink_metadata(out).is_ok_and(|known| !known.is_file());
+    if is_grid || is_other {
+        let what = if is_grid { "is the grid" } else { "is no plain file" };
+        return Err(Fault::new("io", format!("cannot write {}: it {what}", out.display())).help("name a file for the rows"));
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -91,7 +91,8 @@ pub fn communication_margin_ms(answer: &Answer, machine: &Machine, strategy: &St
             (libm::exp(residual.at(0.95)) - 1.0).max(1.0 - libm::exp(residual.at(0.05)))
         }
     };
-    constants.max(answer.communication.us() / 1e3 * share)
+    // No pass is shorter than one without communication.
+    constants.max(answer.communication.ms() * share).min((answer.communication + answer.skew).ms())
 }
 
 /// The group of observations that a strategy's kernel belongs to.

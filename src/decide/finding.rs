@@ -52,6 +52,8 @@ pub struct PlainStep {
 /// What is left of an observed pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verify {
+    /// Whether a pass was observed at all; else the forecast stands in.
+    pub is_observed: bool,
     /// Observed, ms.
     pub observed_ms: f64,
     /// Simulated under the baseline, ms.
@@ -82,6 +84,7 @@ pub fn find(request: &Request<'_>, observed: &Observed, pass: Time) -> Result<Fi
     let eager = passes(request, question.workload, LaunchMode::Eager, request.baseline)?;
     let free = passes(request, question.workload, question.launch, Strategy::find("free-communication")?)?;
     let verify = Verify {
+        is_observed: observed.verify_ms.is_some(),
         observed_ms: observed.verify_ms.unwrap_or(pass.ms()),
         simulated_ms: pass.ms(),
         eager_ms: eager.pass.ms(),

@@ -30,7 +30,8 @@ const TELLING: [&str; 14] = [
 
 /// Whether the value of a variable of this name is a secret.
 pub fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
+    // Counts of tokens are none.
+    let name = name.to_ascii_uppercase().replace("TOKENS", "");
     SECRET.iter().any(|part| name.contains(part)) || name.ends_with("_KEY") || name == "KEY"
 }
 
@@ -77,7 +78,7 @@ impl Scrubber {
     }
 
     fn line(&self, line: &str, out: &mut String) {
-        let mut hides_next = false;
+        let (mut hides_next, mut before) = (false, String::new());
         for word in line.split_inclusive(|c: char| c.is_whitespace() || "\"'`,;()[]{}<>|".contains(c)) {
             let end = word.char_indices().next_back().filter(|(_, c)| c.is_whitespace() || "\"'`,;()[]{}<>|".contains(*c));
             let (core, tail) = word.split_at(end.map_or(word.len(), |(at, _)| at));
@@ -88,12 +89,14 @@ impl Scrubber {
             let bearer = core.eq_ignore_ascii_case("bearer") || core.eq_ignore_ascii_case("basic");
             let flag = core.starts_with('-') && !core.contains('=') && is_secret(&core.replace('-', "_"));
             let colon = core.ends_with(':') && is_secret(&core[..core.len() - 1].replace('-', "_"));
-            if hides_next && !bearer {
+            if hides_next && !bearer && core != ":" {
                 out.push_str("SECRET");
             } else {
                 out.push_str(&self.word(core));
             }
-            hides_next = bearer || flag || colon;
+            let names = tells_a_name(&before, core);
+            hides_next = bearer || flag || colon || names || (hides_next && core == ":");
+            before = core.to_ascii_lowercase();
             out.push_str(tail);
         }
     }
@@ -109,8 +112,12 @@ impl Scrubber {
         if word.contains("://") {
             return self.address(word);
         }
-        if word.contains('@') && word.contains('.') {
+        // A prompt's alice@box:~$, an address.
+        if word.trim_start_matches('@').contains('@') {
             return "ADDRESS".to_owned();
+        }
+        if word.len() >= 20 && (word.starts_with("GPU-") || word.starts_with("MIG-")) {
+            return "UUID".to_owned();
         }
         if word.matches('/').count() >= 2 || word.starts_with("~/") || word.contains(":\\") {
             return self.path(word);
@@ -160,6 +167,12 @@ impl Scrubber {
         }
         word
     }
+}
+
+/// Words before a serial number or a host's name: `Serial Number : 123`, `hostname box7`.
+fn tells_a_name(before: &str, word: &str) -> bool {
+    let word = word.trim_end_matches(':').to_ascii_lowercase();
+    (before == "serial" && word == "number") || matches!(word.as_str(), "hostname" | "nodename" | "host" | "serial_number" | "uuid")
 }
 
 /// Four numbers with dots, or at least three colons between hexadecimal parts; bus ids are none.

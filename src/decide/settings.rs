@@ -120,7 +120,9 @@ fn push(checks: &mut Vec<Check>, check: Check) {
 /// How to see whether a need holds.
 pub fn check(need: &Need, context: &Context<'_>) -> Check {
     let how = match need {
-        Need::PeerAccess | Need::Mesh => "nvidia-smi topo -p2p rw, then a check that the bytes arrive: lanecast run --check".to_owned(),
+        Need::PeerAccess | Need::Mesh => {
+            "nvidia-smi topo -p2p rw, then a check that the bytes arrive: lanecast detect, which checks them".to_owned()
+        }
         Need::StagedByDriver => "grep RegistryDwords /proc/driver/nvidia/params, and peer reads far below those of the link".to_owned(),
         Need::Islands | Need::Nvlink { .. } | Need::Multicast { .. } => "nvidia-smi topo -m".to_owned(),
         Need::Nccl { .. } => "python -c 'import torch; print(torch.cuda.nccl.version())'".to_owned(),

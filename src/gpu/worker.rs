@@ -83,7 +83,8 @@ fn listen(receiver: &mpsc::Receiver<String>, silence: Duration, tell: &mut dyn F
             mpsc::RecvTimeoutError::Disconnected => Fault::new("gpu-worker", "the worker died without an answer"),
         })?;
         let Some(text) = line.strip_prefix(MARK) else {
-            eprintln!("{line}");
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "{line}");
             continue;
         };
         let answer =

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -79,7 +80,13 @@ impl Machine {
             let message = format!("{id_or_path} has {size} bytes; machine files have at most {}", read::SIZE_LIMIT);
             return Err(Fault::new("machine-too-large", message));
         }
-        let text = fs::read_to_string(path).map_err(|error| Fault::io("read", path, &error))?;
+        // A pipe or a device has no size to ask for.
+        let mut text = String::new();
+        let file = fs::File::open(path).map_err(|error| Fault::io("read", path, &error))?;
+        file.take(read::SIZE_LIMIT + 1).read_to_string(&mut text).map_err(|error| Fault::io("read", path, &error))?;
+        if text.len() as u64 > read::SIZE_LIMIT {
+            return Err(Fault::new("machine-too-large", format!("{id_or_path} has more than {} bytes", read::SIZE_LIMIT)));
+        }
         Machine::from_toml(id_or_path, &text)
     }
 }

@@ -130,7 +130,9 @@ impl Machine {
         let count = self.gpus.len();
         let mut draft = Draft::default();
         let processors = if cabling == Cabling::Direct && count > 4 { 2 } else { 1 };
-        let template = donor.sockets().next().map(|socket| donor.nodes[socket.0].kind.clone());
+        // The processors stay what they are; only a machine without any takes the donor's.
+        let own = self.sockets().next().map(|socket| self.nodes[socket.0].kind.clone());
+        let template = own.or_else(|| donor.sockets().next().map(|socket| donor.nodes[socket.0].kind.clone()));
         let sockets: Vec<NodeId> = (0..processors)
             .map(|index| {
                 let kind = match template {

@@ -1,6 +1,7 @@
 //! The embedded models, and finding a model by name or path.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -126,7 +127,14 @@ fn read_text(path: &Path) -> Result<String> {
         let message = format!("{} has {} bytes; a config.json has some thousands", path.display(), size.len());
         return Err(Fault::new("model-too-large", message).help("give the config.json, not the weights"));
     }
-    let bytes = fs::read(path).map_err(|e| Fault::io("read", path, &e))?;
+    // A pipe or a device has no size to ask for.
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(|e| Fault::io("read", path, &e))?;
+    file.take(LARGEST_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Fault::io("read", path, &e))?;
+    if bytes.len() as u64 > LARGEST_BYTES {
+        return Err(Fault::new("model-too-large", format!("{} has more than {LARGEST_BYTES} bytes", path.display()))
+            .help("give the config.json, not the weights"));
+    }
     String::from_utf8(bytes)
         .map_err(|_| Fault::new("model-not-json", format!("{} is not text", path.display())).help("give the config.json, not the weights"))
 }

@@ -131,7 +131,7 @@ fn expected(proposal: &Proposal) -> String {
             format!("a pass of {pass:.2} ms in place of {:.2}: {:.2} ms {word}", expected.baseline_ms, change.abs())
         }
         (None, Some(reason)) => format!("it will not run: {reason}"),
-        (None, None) => "it runs; its passes are not simulated".to_owned(),
+        (None, None) => "no forecast".to_owned(),
     }
 }
 

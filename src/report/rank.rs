@@ -159,6 +159,9 @@ fn finding_lines(ranking: &Ranking, finding: &Finding) -> Vec<String> {
             ms(left)
         ));
         lines.push(first_check(finding));
+    } else if verify.is_observed {
+        let off = (verify.simulated_ms / verify.observed_ms - 1.0) * 100.0;
+        lines.push(format!("{} ms were observed: the forecast is {} % off.", ms(verify.observed_ms), Number::new(off, 0).signed()));
     }
     lines
 }

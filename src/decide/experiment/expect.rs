@@ -75,12 +75,16 @@ impl Expecter {
     }
 
     fn pass_ms(&self, strategy: &'static Strategy, environment: &BTreeMap<String, String>) -> Result<f64> {
+        let pass = self.pass(strategy);
+        let plan = pass.plan()?;
+        Ok(answer(&pass, &plan, &Policy::single(strategy), &self.context(environment), Options::default())?.pass.ms())
+    }
+
+    fn pass(&self, strategy: &Strategy) -> Pass<'_> {
         let asked = &self.question;
         let workload = Workload::verify(asked.tokens, asked.context);
         let partition = Partition::tensor(asked.tp);
-        let pass = Pass { machine: &self.machine, model: &self.model, workload, partition, launch: LaunchMode::Graph };
-        let plan = pass.plan()?;
-        Ok(answer(&pass, &plan, &Policy::single(strategy), &self.context(environment), Options::default())?.pass.ms())
+        Pass { machine: &self.machine, model: &self.model, workload, partition, launch: LaunchMode::Graph }.under(strategy)
     }
 
     /// What is expected of a factor. One without a strategy is its variables under the baseline.
@@ -100,8 +104,9 @@ impl Expecter {
             // A gate may be lifted by an upgrade; the run as it stands will fail.
             return Ok(Expectation { pass_ms: None, baseline_ms, refused: Some(reason), chance: chance.min(0.05) });
         }
-        if (strategy.partition)(self.question.tp) != Partition::tensor(self.question.tp) {
-            return Ok(Expectation { pass_ms: None, baseline_ms, refused: None, chance });
+        if let Err(fault) = self.pass(strategy).plan() {
+            // It splits the model in a way that this model or batch does not allow.
+            return Ok(Expectation { pass_ms: None, baseline_ms, refused: Some(fault.message), chance: chance.min(0.05) });
         }
         // A strategy of NCCL sets its own variables; a factor's count where it is the variables alone.
         let environment = if factor.strategy.is_some() { BTreeMap::new() } else { factor.environment.clone() };

@@ -56,7 +56,7 @@ pub fn shares(constants: &[Constant], leader: &Spread, base: &Spread, residuals:
         share: sigma * sigma / total,
         ends_ms: None,
         known: String::new(),
-        measurement: "lanecast run --plan with this strategy, or nccl-tests: all_reduce_perf -b 4K -e 1M -f 2 -g 8 -G 100; then lanecast validate",
+        measurement: "lanecast run --strategy with it, or nccl-tests: all_reduce_perf -b 4K -e 1M -f 2 -g 8 -G 100; then lanecast validate",
         minutes: 5,
     }));
     all.retain(|share| share.share >= LEAST);
