@@ -12,12 +12,17 @@ use crate::case::Prices;
 use crate::case::Question;
 use crate::case::answer;
 use crate::case::answer_at;
+use crate::case::assemble::assemble;
 use crate::case::chain;
 use crate::case::roads::Roads;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::plan::Plan;
+use crate::simulate::Operation;
 use crate::simulate::Options;
+use crate::simulate::Template;
+use crate::simulate::program::Run;
+use crate::simulate::simulate;
 use crate::strategy::Context;
 use crate::strategy::Logical;
 use crate::strategy::Lowering;
@@ -177,7 +182,7 @@ fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strateg
     let chunk = if as_asked {
         Chunk::AsAsked(prefill.lowering(&context, strategy)?)
     } else {
-        Chunk::Whole(whole_prefill(&split, &context, strategy, &mut prices)?)
+        Chunk::Whole(whole_prefill(&split, &context, strategy)?)
     };
     Ok((row(Ok(forecast)), Some(chunk)))
 }
@@ -270,9 +275,31 @@ fn chunk_of<'a>(question: &Question<'a>) -> Question<'a> {
     Question { workload, launch: LaunchMode::Graph, ..*question }
 }
 
-/// A chunk under a strategy that splits the model in its own way: nothing of it
-/// is shared with the others, so it is simulated whole.
-fn whole_prefill(split: &Question<'_>, context: &Context<'_>, strategy: &'static Strategy, prices: &mut Prices) -> Result<Time> {
+/// A chunk under a strategy that splits the model in its own way: its compute,
+/// and each of its collectives as long as one alone takes. Where collectives run
+/// beside computations, or stages wait for one another, the pass is simulated whole.
+fn whole_prefill(split: &Question<'_>, context: &Context<'_>, strategy: &'static Strategy) -> Result<Time> {
     let asked = chunk_of(split);
-    Ok(answer_at(&asked, &asked.plan()?, &Policy::single(strategy), context, prices)?.pass)
+    let plan = asked.plan()?;
+    let under = Policy::single(strategy);
+    if split.partition.micro_batches > 1 || split.partition.pp > 1 {
+        return Ok(answer(&asked, &plan, &under, context, Options::default())?.pass);
+    }
+    let free = Policy::single(Strategy::find("free-communication")?);
+    let mut total = answer(&asked, &plan, &free, context, Options::default())?.pass;
+    let mut program = assemble(&asked, &plan, &under, context)?.program;
+    let mut counts = vec![0u64; program.collectives.len()];
+    for run in &program.sequence {
+        for operation in &program.templates[run.template as usize].operations {
+            if let Operation::Collective { collective, .. } = operation {
+                counts[*collective as usize] += u64::from(run.repeats);
+            }
+        }
+    }
+    for (index, count) in (0..).zip(counts) {
+        program.templates = vec![Template { operations: vec![Operation::Collective { collective: index, beside: 0 }] }];
+        program.sequence = vec![Run { template: 0, repeats: 1, members: u64::MAX >> (64 - program.ranks.clamp(1, 64)) }];
+        total = total + Time(simulate(&program, Options::default())?.critical().time).times(count);
+    }
+    Ok(total)
 }
