@@ -336,3 +336,16 @@ __device__ __forceinline__ u32 peer_at(u32 rank, u32 step) {
     u32 p = rank + step;
     return p >= RANKS ? p - RANKS : p;
 }
+
+// Sum over the block; every thread gets it.
+__device__ __forceinline__ float block_sum(float x) {
+    __shared__ float warps[32];
+#pragma unroll
+    for (u32 d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < blockDim.x / 32 ? warps[threadIdx.x % 32] : 0.0f;
+#pragma unroll
+    for (u32 d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}

@@ -1,19 +1,6 @@
 // The small kernels between the products: norms, rotary positions and the
 // cache, activations, sums, the embedding, and what fills weights at random.
 
-// Sum over the block; every thread gets it.
-__device__ __forceinline__ float block_sum(float x) {
-    __shared__ float warps[32];
-#pragma unroll
-    for (u32 d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = threadIdx.x % 32 < blockDim.x / 32 ? warps[threadIdx.x % 32] : 0.0f;
-#pragma unroll
-    for (u32 d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
-    return x;
-}
-
 struct RmsNorm {
     u64 input, residual, residual_out, weight, output;   // residual 0: none is added
     u64 width, input_row, output_row, batch;             // elements; `batch` from y to y, in and out

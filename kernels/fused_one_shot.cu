@@ -21,18 +21,6 @@ struct Norm {
     float epsilon;
 };
 
-__device__ __forceinline__ float block_sum(float x) {
-    __shared__ float warps[32];
-#pragma unroll
-    for (u32 d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = threadIdx.x % 32 < blockDim.x / 32 ? warps[threadIdx.x % 32] : 0.0f;
-#pragma unroll
-    for (u32 d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
-    return x;
-}
-
 __device__ __forceinline__ float squares(uint2 v) {
     float2 lo = unpack(v.x), hi = unpack(v.y);
     return lo.x * lo.x + lo.y * lo.y + hi.x * hi.x + hi.y * hi.y;

@@ -81,6 +81,14 @@ fn program_over(machine: &Machine, routes: Arc<Routes>, lowering: &Lowering, (la
     })
 }
 
+/// From the start to the last rank's end.
+///
+/// # Errors
+/// What simulating can meet.
+pub fn time(program: &Program) -> Result<Time> {
+    Ok(Time(simulate(program, Options::default())?.critical().time))
+}
+
 /// The simulator's launch mode from a GPU kind's constants.
 pub fn launch_of(constants: &crate::machine::LaunchConstants, launch: ChainLaunch) -> Launch {
     let gap = Time::from_ns(constants.graph_gap_ns.value).0;

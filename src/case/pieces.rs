@@ -16,13 +16,15 @@ use crate::plan::Place;
 use crate::plan::Plan;
 use crate::simulate::Operation;
 use crate::simulate::Options;
-use crate::simulate::simulate;
+use crate::simulate::Template;
+use crate::simulate::program::Run;
 use crate::strategy::Context;
 use crate::strategy::Logical;
 use crate::strategy::Lowering;
 use crate::strategy::Strategy;
 use crate::units::Time;
 
+use super::answer::answer;
 use super::assemble::Assembled;
 use super::assemble::assemble;
 use super::chain;
@@ -139,13 +141,36 @@ pub fn simulated_time(machine: &Machine, lowering: &Lowering) -> Result<Time> {
     if lowering.schedule.blocks.is_empty() {
         return Ok(Time::ZERO);
     }
-    let program = chain::program(machine, lowering, chain::ChainLaunch::Graph, 1)?;
-    Ok(Time(simulate(&program, Options::default())?.critical().time))
+    chain::time(&chain::program(machine, lowering, chain::ChainLaunch::Graph, 1)?)
+}
+
+/// A pass of one stage under a policy: its compute, and each of its collectives
+/// as long as one alone takes.
+///
+/// # Errors
+/// What assembling and simulating can meet.
+pub fn added_up(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>) -> Result<Time> {
+    let free = Policy::single(Strategy::find("free-communication")?);
+    let mut total = answer(question, plan, &free, context, Options::default())?.pass;
+    let mut program = assemble(question, plan, policy, context)?.program;
+    let mut counts = vec![0u64; program.collectives.len()];
+    for run in &program.sequence {
+        for operation in &program.templates[run.template as usize].operations {
+            if let Operation::Collective { collective, .. } = operation {
+                counts[*collective as usize] += u64::from(run.repeats);
+            }
+        }
+    }
+    for (collective, count) in (0..).zip(counts) {
+        program.templates = vec![Template { operations: vec![Operation::Collective { collective, beside: 0 }] }];
+        program.sequence = vec![Run { template: 0, repeats: 1, members: u64::MAX >> (64 - program.ranks.clamp(1, 64)) }];
+        total += chain::time(&program)?.times(count);
+    }
+    Ok(total)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::answer;
     use super::super::knobs::Case;
     use super::*;
     use crate::model::Model;

@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     if let Some(path) = &arguments.observations {
         let (rows, left) = words::observations(&request, &grid, &timing);
         let comment = format!("{FORECASTS} {}", env!("CARGO_PKG_VERSION"));
-        refuse_to_replace(path, FORECASTS)?;
+        refuse_to_replace(path)?;
         write_file(path, write_csv(&[comment], &rows).as_bytes())?;
         session.note(&format!("wrote {} forecasts to {}", rows.len(), path.display()));
         if !left.is_empty() {
@@ -174,9 +174,9 @@ const LARGEST_BYTES: u64 = 1 << 30;
 const FORECASTS: &str = "forecasts of lanecast";
 
 /// Measurements have the same format: only forecasts are replaced by forecasts.
-fn refuse_to_replace(path: &Path, start: &str) -> Result<()> {
+fn refuse_to_replace(path: &Path) -> Result<()> {
     let known = std::fs::read(path).unwrap_or_default();
-    if known.is_empty() || known.starts_with(format!("# {start}").as_bytes()) {
+    if known.is_empty() || known.starts_with(format!("# {FORECASTS}").as_bytes()) {
         return Ok(());
     }
     Err(Fault::new("argument-replaces", format!("{} holds no forecasts; it would be replaced", path.display()))

@@ -217,23 +217,6 @@ fn number_after(line: &str, text: &str) -> Option<f64> {
     (value.is_finite() && value > 0.0 && !negative).then_some(value)
 }
 
-#[cfg(test)]
-mod number_tests {
-    use super::number_after;
-
-    #[test]
-    fn numbers_are_read_whole() {
-        let read = |text: &str| number_after(text, "x=");
-        assert_eq!(read("tok/s x= 82.5."), Some(82.5));
-        assert_eq!(read("x=1e2"), Some(100.0));
-        assert_eq!(read("x=1.5e-3 s"), Some(0.0015));
-        assert_eq!(read("x=1,234.5, more"), Some(1234.5));
-        for none in ["x=-5", "x=1e999", "x=0", "x=", "y=5"] {
-            assert_eq!(read(none), None, "{none}");
-        }
-    }
-}
-
 /// The line that tells most: the last that speaks of an error, or the last.
 fn message(tail: &[String]) -> String {
     let speaks = |line: &&String| {
@@ -303,5 +286,17 @@ mod tests {
     #[test]
     fn days_are_dates() {
         assert_eq!((day(0), day(19_782), day(20_788)), ("1970-01-01".to_owned(), "2024-02-29".to_owned(), "2026-12-01".to_owned()));
+    }
+
+    #[test]
+    fn numbers_are_read_whole() {
+        let read = |text: &str| number_after(text, "x=");
+        assert_eq!(read("tok/s x= 82.5."), Some(82.5));
+        assert_eq!(read("x=1e2"), Some(100.0));
+        assert_eq!(read("x=1.5e-3 s"), Some(0.0015));
+        assert_eq!(read("x=1,234.5, more"), Some(1234.5));
+        for none in ["x=-5", "x=1e999", "x=0", "x=", "y=5"] {
+            assert_eq!(read(none), None, "{none}");
+        }
     }
 }

@@ -94,6 +94,12 @@ impl std::ops::Deref for Loaded {
 }
 
 impl QuestionArguments {
+    /// Whether it is the case's server, however many tokens are asked for: the
+    /// public figures of the case are of it alone.
+    pub fn is_case(&self) -> bool {
+        self.machine == DEFAULT_MACHINE && self.model == "kimi-k2.5" && self.batch == 1 && self.tp == 8 && self.cabling.is_none()
+    }
+
     /// Reads the files and checks the numbers.
     ///
     /// # Errors
@@ -199,4 +205,36 @@ pub fn strategies(list: Option<&str>) -> Result<Vec<&'static Strategy>> {
         None => Ok(crate::strategy::all().collect()),
         Some(list) => list.split(',').map(str::trim).filter(|id| !id.is_empty()).map(Strategy::find).collect(),
     }
+}
+
+/// What was observed of the server, as far as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ObservedPair {
+    /// One verify pass, ms.
+    pub verify_ms: Option<f64>,
+    /// Plain decoding, tokens/s.
+    pub decode_tps: Option<f64>,
+}
+
+/// `--observed verify_ms=30`, `--observed decode_tps=82`.
+///
+/// # Errors
+/// `observed-bad-value`, `observed-unknown`.
+pub fn observed_pair(assignments: &[super::arguments::Assignment]) -> Result<ObservedPair> {
+    let mut observed = ObservedPair::default();
+    for assignment in assignments {
+        if assignment.value <= 0.0 {
+            return Err(Fault::new("observed-bad-value", format!("{} must be above zero", assignment.name)));
+        }
+        match assignment.name.as_str() {
+            "verify_ms" => observed.verify_ms = Some(assignment.value),
+            "decode_tps" => observed.decode_tps = Some(assignment.value),
+            other => {
+                return Err(
+                    Fault::new("observed-unknown", format!("there is no observation {other}")).help("known are verify_ms and decode_tps")
+                );
+            }
+        }
+    }
+    Ok(observed)
 }

@@ -6,6 +6,7 @@ use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
 use crate::cli::output::Pages;
 use crate::cli::question::QuestionArguments;
+use crate::cli::question::observed_pair;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
 use crate::decide::finding;
@@ -15,7 +16,6 @@ use crate::decide::rank::Request;
 use crate::decide::uncertain;
 use crate::decide::variables::Asked;
 use crate::decide::variables::effects;
-use crate::error::Fault;
 use crate::error::Result;
 use crate::render::page::Block;
 use crate::render::page::Section;
@@ -112,30 +112,9 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
 
 /// What the user observed; the case's own numbers when nothing of the case was changed.
 fn observed(arguments: &Arguments) -> Result<Observed> {
-    let asked = &arguments.question;
-    let is_case = asked.machine == "8x-rtx-pro-6000-server"
-        && asked.model == "kimi-k2.5"
-        && asked.tokens == 3
-        && asked.batch == 1
-        && asked.tp == 8
-        && asked.cabling.is_none();
-    let mut observed = Observed::default();
-    if is_case && arguments.observed.is_empty() {
-        observed = Observed { verify_ms: Some(30.0), decode_tps: Some(82.0) };
+    if arguments.observed.is_empty() && arguments.question.is_case() && arguments.question.tokens == 3 {
+        return Ok(Observed { verify_ms: Some(30.0), decode_tps: Some(82.0) });
     }
-    for assignment in &arguments.observed {
-        if assignment.value <= 0.0 {
-            return Err(Fault::new("observed-bad-value", format!("{} must be above zero", assignment.name)));
-        }
-        match assignment.name.as_str() {
-            "verify_ms" => observed.verify_ms = Some(assignment.value),
-            "decode_tps" => observed.decode_tps = Some(assignment.value),
-            other => {
-                return Err(
-                    Fault::new("observed-unknown", format!("there is no observation {other}")).help("known are verify_ms and decode_tps")
-                );
-            }
-        }
-    }
-    Ok(observed)
+    let pair = observed_pair(&arguments.observed)?;
+    Ok(Observed { verify_ms: pair.verify_ms, decode_tps: pair.decode_tps })
 }

@@ -13,6 +13,7 @@ use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
 use crate::cli::question::Launch;
 use crate::cli::question::QuestionArguments;
+use crate::cli::question::observed_pair;
 use crate::cli::question::strategies;
 use crate::cli::session::Session;
 use crate::decide::settings::Speculation;
@@ -243,27 +244,11 @@ fn batches(list: &str, asked: u64) -> Result<Vec<u64>> {
 
 /// What was observed; the case's own figures when nothing of the case was changed.
 fn observed(arguments: &Arguments) -> Result<Observed> {
-    let asked = &arguments.question;
-    let is_case = asked.machine == "8x-rtx-pro-6000-server" && asked.model == "kimi-k2.5" && asked.batch == 1 && asked.tp == 8;
-    let mut observed = Observed::default();
-    if is_case && arguments.observed.is_empty() {
-        observed = Observed { decode_tps: Some(82.0), verify_ms: Some(30.0), target_ms: Some((12.0, 15.0)) };
+    if arguments.observed.is_empty() && arguments.question.is_case() {
+        return Ok(Observed { decode_tps: Some(82.0), verify_ms: Some(30.0), target_ms: Some((12.0, 15.0)) });
     }
-    for assignment in &arguments.observed {
-        if assignment.value <= 0.0 {
-            return Err(Fault::new("observed-bad-value", format!("{} must be above zero", assignment.name)));
-        }
-        match assignment.name.as_str() {
-            "verify_ms" => observed.verify_ms = Some(assignment.value),
-            "decode_tps" => observed.decode_tps = Some(assignment.value),
-            other => {
-                return Err(
-                    Fault::new("observed-unknown", format!("there is no observation {other}")).help("known are verify_ms and decode_tps")
-                );
-            }
-        }
-    }
-    Ok(observed)
+    let pair = observed_pair(&arguments.observed)?;
+    Ok(Observed { decode_tps: pair.decode_tps, verify_ms: pair.verify_ms, ..Observed::default() })
 }
 
 #[cfg(test)]

@@ -12,17 +12,13 @@ use crate::case::Prices;
 use crate::case::Question;
 use crate::case::answer;
 use crate::case::answer_at;
-use crate::case::assemble::assemble;
 use crate::case::chain;
+use crate::case::pieces::added_up;
 use crate::case::roads::Roads;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::plan::Plan;
-use crate::simulate::Operation;
 use crate::simulate::Options;
-use crate::simulate::Template;
-use crate::simulate::program::Run;
-use crate::simulate::simulate;
 use crate::strategy::Context;
 use crate::strategy::Logical;
 use crate::strategy::Lowering;
@@ -285,21 +281,5 @@ fn whole_prefill(split: &Question<'_>, context: &Context<'_>, strategy: &'static
     if split.partition.micro_batches > 1 || split.partition.pp > 1 {
         return Ok(answer(&asked, &plan, &under, context, Options::default())?.pass);
     }
-    let free = Policy::single(Strategy::find("free-communication")?);
-    let mut total = answer(&asked, &plan, &free, context, Options::default())?.pass;
-    let mut program = assemble(&asked, &plan, &under, context)?.program;
-    let mut counts = vec![0u64; program.collectives.len()];
-    for run in &program.sequence {
-        for operation in &program.templates[run.template as usize].operations {
-            if let Operation::Collective { collective, .. } = operation {
-                counts[*collective as usize] += u64::from(run.repeats);
-            }
-        }
-    }
-    for (index, count) in (0..).zip(counts) {
-        program.templates = vec![Template { operations: vec![Operation::Collective { collective: index, beside: 0 }] }];
-        program.sequence = vec![Run { template: 0, repeats: 1, members: u64::MAX >> (64 - program.ranks.clamp(1, 64)) }];
-        total = total + Time(simulate(&program, Options::default())?.critical().time).times(count);
-    }
-    Ok(total)
+    added_up(&asked, &plan, &under, context)
 }

@@ -263,7 +263,7 @@ impl Machine {
 
     /// Breadth first, so that the result does not depend on numbers that fits change.
     fn shortest(&self, from: NodeId, to: NodeId, keep: impl Fn(Medium) -> bool) -> Option<Vec<(LinkId, Direction)>> {
-        let mut reached: Vec<Option<(NodeId, LinkId, Direction)>> = vec![None; self.nodes.len()];
+        let mut reached: Reached = vec![None; self.nodes.len()];
         let mut queue = VecDeque::from([from]);
         while let Some(at) = queue.pop_front() {
             if at == to {
@@ -280,16 +280,24 @@ impl Machine {
                 }
             }
         }
-        let mut hops = Vec::new();
-        let mut at = to;
-        while at != from {
-            let (previous, link, direction) = reached[at.0]?;
-            hops.push((link, direction));
-            at = previous;
-        }
-        hops.reverse();
-        Some(hops)
+        hops(&reached, from, to)
     }
+}
+
+/// How each node is first reached from another.
+pub(crate) type Reached = Vec<Option<(NodeId, LinkId, Direction)>>;
+
+/// The way back from `to`, turned around.
+pub(crate) fn hops(reached: &Reached, from: NodeId, to: NodeId) -> Option<Vec<(LinkId, Direction)>> {
+    let mut hops = Vec::new();
+    let mut at = to;
+    while at != from {
+        let (previous, link, direction) = reached[at.0]?;
+        hops.push((link, direction));
+        at = previous;
+    }
+    hops.reverse();
+    Some(hops)
 }
 
 /// By the lowest common ancestor of two ends with what is above them, as the

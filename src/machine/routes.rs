@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use crate::machine::route::Reached;
+use crate::machine::route::hops;
 use crate::machine::route::way_label;
 use crate::machine::*;
 use crate::units::Time;
@@ -103,9 +105,7 @@ impl Routes {
     }
 }
 
-/// How each node is first reached from another, breadth first.
-type Reached = Vec<Option<(NodeId, LinkId, Direction)>>;
-
+/// How each node is first reached, breadth first.
 fn reached(machine: &Machine, beside: &[Vec<(NodeId, LinkId, Direction)>], from: NodeId, keep: impl Fn(Medium) -> bool) -> Reached {
     let mut reached: Reached = vec![None; machine.nodes.len()];
     let mut queue = VecDeque::from([from]);
@@ -122,18 +122,6 @@ fn reached(machine: &Machine, beside: &[Vec<(NodeId, LinkId, Direction)>], from:
         }
     }
     reached
-}
-
-fn hops(reached: &Reached, from: NodeId, to: NodeId) -> Option<Vec<(LinkId, Direction)>> {
-    let mut hops = Vec::new();
-    let mut at = to;
-    while at != from {
-        let (previous, link, direction) = reached[at.0]?;
-        hops.push((link, direction));
-        at = previous;
-    }
-    hops.reverse();
-    Some(hops)
 }
 
 #[cfg(test)]

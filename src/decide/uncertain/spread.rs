@@ -17,9 +17,7 @@ use crate::case::pieces::pieces;
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::plan::Plan;
-use crate::simulate::Options;
 use crate::simulate::Program;
-use crate::simulate::simulate;
 use crate::strategy::Context;
 use crate::strategy::Lowering;
 use crate::strategy::Searches;
@@ -154,7 +152,7 @@ fn moved(machine: &Machine, lowered: &Lowered) -> Result<Vec<f64>> {
 }
 
 fn run(program: &Program) -> Result<f64> {
-    Ok(crate::units::Time(simulate(program, Options::default())?.critical().time).ms())
+    Ok(chain::time(program)?.ms())
 }
 
 fn lower(case: &Case, searches: &Searches, strategies: &[&'static Strategy]) -> Result<Lowered> {
