@@ -27,8 +27,8 @@ pub(super) struct Link {
     pub asked: u128,
     /// Flows on it.
     pub flows: u64,
-    /// Bundles with flows on it, in no order that matters.
-    pub active: Vec<u32>,
+    /// Bundles that the solver has to look at when it is asked for too much.
+    pub bundles: Vec<u32>,
     /// Its flows must be solved at the end of the instant.
     pub dirty: bool,
     /// It is asked for more than it has.
@@ -56,8 +56,10 @@ pub(super) struct Bundle {
     pub flows: Vec<(u128, u32)>,
     /// Range of the fabric's `hops`.
     pub hops: (u32, u32),
+    /// Range of the fabric's `bounds`.
+    pub bounds: (u32, u32),
     /// Flows that its links know of.
-    counted: u64,
+    pub counted: u64,
     /// Bytes of all flows so far.
     pub carried: u64,
     /// In the list of bundles whose end is to be told.
@@ -93,6 +95,8 @@ pub struct Fabric {
     pub(super) links: Vec<Link>,
     /// Links of all bundles, one bundle after another.
     pub(super) hops: Vec<u32>,
+    /// Of those the ones that the solver has to look at, see `narrowed`.
+    pub(super) bounds: Vec<u32>,
     pub(super) dirty: Vec<u32>,
     pub(super) changed: Vec<u32>,
     /// Scratch of the solver: a component's links and bundles.
@@ -101,7 +105,7 @@ pub struct Fabric {
     known: BTreeMap<(u32, u64), u32>,
     memberships: Vec<Vec<Membership>>,
     patterns: Vec<Pattern>,
-    network: Network,
+    pub(super) network: Network,
 }
 
 impl Fabric {
@@ -141,7 +145,13 @@ impl Fabric {
             self.hops.push(index32(self.network.capacity.len() + index));
         }
         self.memberships.push(memberships);
-        self.bundles.push(Bundle { cap, hops: (start, index32(self.hops.len())), ..Bundle::default() });
+        let first = index32(self.bounds.len());
+        self.bounds.extend_from_slice(&self.hops[start as usize..]);
+        for &hop in &self.hops[start as usize..] {
+            self.links[hop as usize].bundles.push(bundle);
+        }
+        let (hops, bounds) = ((start, index32(self.hops.len())), (first, index32(self.bounds.len())));
+        self.bundles.push(Bundle { cap, hops, bounds, ..Bundle::default() });
         self.known.insert((route, cap), bundle);
         bundle
     }
@@ -207,21 +217,13 @@ impl Fabric {
             return;
         }
         at.counted = after;
-        let (cap, hops) = (u128::from(at.cap), at.hops);
-        for hop in hops.0..hops.1 {
-            let hop = self.hops[hop as usize];
+        let (cap, bounds) = (u128::from(at.cap), at.bounds);
+        let (more, less) = (cap * u128::from(after), cap * u128::from(before));
+        for &hop in &self.bounds[bounds.0 as usize..bounds.1 as usize] {
             let link = &mut self.links[hop as usize];
-            mark_dirty(&mut self.dirty, link, hop);
-            link.asked = link.asked + cap * u128::from(after) - cap * u128::from(before);
+            link.asked = link.asked + more - less;
             link.flows = link.flows + after - before;
             mark_dirty(&mut self.dirty, link, hop);
-            if before == 0 {
-                link.active.push(bundle);
-            } else if after == 0
-                && let Some(place) = link.active.iter().position(|&other| other == bundle)
-            {
-                link.active.swap_remove(place);
-            }
         }
         if before == 0 || after == 0 {
             self.count_in_patterns(bundle, before == 0);
@@ -230,8 +232,8 @@ impl Fabric {
 
     /// Bytes per second that flow over a link at this instant.
     pub fn used(&self, link: usize) -> u128 {
-        let rate = |bundle: &u32| u128::from(self.bundles[*bundle as usize].rate) * self.bundles[*bundle as usize].flows.len() as u128;
-        self.links[link].active.iter().map(rate).sum()
+        let crosses = |bundle: &&Bundle| self.hops[bundle.hops.0 as usize..bundle.hops.1 as usize].contains(&index32(link));
+        self.bundles.iter().filter(crosses).map(|bundle| u128::from(bundle.rate) * bundle.flows.len() as u128).sum()
     }
 
     /// Bytes per second that each flow of a bundle gets.
@@ -267,7 +269,6 @@ impl Fabric {
             let met = pattern.sources_active >= collapse.sources_min && pattern.roots_active >= collapse.roots_min;
             let hop = self.network.capacity.len() + index;
             let link = &mut self.links[hop];
-            mark_dirty(&mut self.dirty, link, index32(hop));
             link.capacity = if met { collapse.rate } else { u64::MAX };
             mark_dirty(&mut self.dirty, link, index32(hop));
         }
@@ -297,8 +298,9 @@ impl Bundle {
 
 /// A change on a link matters to others when it is or was asked for too much.
 fn mark_dirty(dirty: &mut Vec<u32>, link: &mut Link, index: u32) {
+    let was_over = link.over;
     link.over = link.asked > u128::from(link.capacity);
-    if link.over && !link.dirty {
+    if (was_over || link.over) && !link.dirty {
         link.dirty = true;
         dirty.push(index);
     }

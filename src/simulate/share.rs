@@ -26,15 +26,15 @@ impl Fabric {
         let mut next = 0;
         while let Some(&link) = self.component_links.get(next) {
             next += 1;
-            for place in 0..self.links[link as usize].active.len() {
-                let bundle = self.links[link as usize].active[place];
+            for place in 0..self.links[link as usize].bundles.len() {
+                let bundle = self.links[link as usize].bundles[place];
                 let at = &mut self.bundles[bundle as usize];
-                if at.seen {
+                if at.seen || at.counted == 0 {
                     continue;
                 }
                 at.seen = true;
                 self.component_bundles.push(bundle);
-                for &hop in &self.hops[at.hops.0 as usize..at.hops.1 as usize] {
+                for &hop in &self.bounds[at.bounds.0 as usize..at.bounds.1 as usize] {
                     let link = &mut self.links[hop as usize];
                     if !link.seen && (link.dirty || link.over) {
                         link.seen = true;
@@ -71,9 +71,10 @@ impl Fabric {
                 }
             }
             let Some(link) = self.links.get(narrowest as usize) else { return };
-            for place in 0..link.active.len() {
-                let bundle = self.links[narrowest as usize].active[place];
-                if !self.bundles[bundle as usize].settled {
+            for place in 0..link.bundles.len() {
+                let bundle = self.links[narrowest as usize].bundles[place];
+                let at = &self.bundles[bundle as usize];
+                if at.counted > 0 && !at.settled {
                     self.settle(bundle, share);
                     open -= 1;
                 }
@@ -107,7 +108,7 @@ impl Fabric {
         // What is left of a full link for one more flow may be less than a byte a second.
         at.level = rate.max(1);
         let count = at.flows.len() as u64;
-        for &hop in &self.hops[at.hops.0 as usize..at.hops.1 as usize] {
+        for &hop in &self.bounds[at.bounds.0 as usize..at.bounds.1 as usize] {
             let link = &mut self.links[hop as usize];
             if link.seen {
                 link.free -= rate * count;

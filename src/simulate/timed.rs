@@ -1,6 +1,8 @@
 //! A collective's schedule with the cost of each step and the route of each
 //! connection: everything the event loop needs, flat and in integers.
 
+use std::collections::BTreeMap;
+
 use crate::collective::Schedule;
 
 /// What one step costs, in picoseconds.
@@ -79,6 +81,19 @@ pub struct Leg {
     pub connection: u32,
     /// Bytes on the wire.
     pub wire: u64,
+    /// What moves its bytes: a message's or a pull's flow, or the fetch of one
+    /// from staging memory; an index into `flows`, [`NO_FLOW`] where there is none.
+    pub flow: u32,
+}
+
+/// A leg whose bytes no flow moves.
+pub const NO_FLOW: u32 = u32::MAX;
+
+/// A kind of flow: all legs over the same route at the same rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flow {
+    /// Its route, into the network's routes.
+    pub route: u32,
     /// Most bytes per second that the block feeds (sends), has in flight
     /// (pulls, fetches from staging memory).
     pub rate: u64,
@@ -102,6 +117,8 @@ pub struct Timed {
     pub steps: Vec<TimedStep>,
     /// Messages of the steps.
     pub legs: Vec<Leg>,
+    /// Kinds of flows of the legs, as first met.
+    pub flows: Vec<Flow>,
     /// Blocks, ordered by rank.
     pub blocks: Vec<TimedBlock>,
     /// First block of each rank, and one past the last.
@@ -132,7 +149,12 @@ pub trait Pricing {
     fn start(&self, schedule: &Schedule, rank: usize) -> u64;
     /// From the last block's end to the kernel's end.
     fn finish(&self, schedule: &Schedule) -> u64;
+    /// Whether two steps of a block cost the same, so that one is priced for both.
+    fn alike(&self, schedule: &Schedule, block: usize, one: usize, other: usize) -> bool;
 }
+
+/// Steps that a block's later steps are held against: those of one loop of a ring or a tree.
+const REMEMBERED_MAX: usize = 8;
 
 impl Timed {
     /// Prices every step and connection of a schedule.
@@ -146,6 +168,7 @@ impl Timed {
             ranks: schedule.ranks,
             steps: Vec::with_capacity(steps),
             legs: Vec::with_capacity(schedule.blocks.iter().map(lists).sum()),
+            flows: Vec::new(),
             blocks: Vec::with_capacity(schedule.blocks.len()),
             rank_blocks: vec![0; schedule.ranks + 1],
             connections: (0..schedule.connections.len()).map(|c| pricing.connection(schedule, c)).collect(),
@@ -157,10 +180,19 @@ impl Timed {
         for connection in &mut timed.connections {
             connection.credits = connection.credits.max(1);
         }
+        let mut flows = BTreeMap::new();
         for &block in &order {
             let first = index32(timed.steps.len());
+            let mut kinds: Vec<usize> = Vec::with_capacity(REMEMBERED_MAX);
             for step in 0..schedule.blocks[block].steps.len() {
-                timed.push_step(schedule, &*pricing, block, step);
+                if let Some(place) = kinds.iter().position(|&known| pricing.alike(schedule, block, known, step)) {
+                    timed.repeat_step(first as usize + kinds[place]);
+                    kinds[..=place].rotate_right(1);
+                } else {
+                    timed.push_step(schedule, &*pricing, (block, step), &mut flows);
+                    kinds.truncate(REMEMBERED_MAX - 1);
+                    kinds.insert(0, step);
+                }
             }
             let rank = schedule.blocks[block].rank;
             timed.blocks.push(TimedBlock { rank: index32(rank), steps: (first, index32(timed.steps.len())) });
@@ -172,36 +204,61 @@ impl Timed {
         timed
     }
 
-    fn push_step(&mut self, schedule: &Schedule, pricing: &dyn Pricing, block: usize, index: usize) {
+    fn push_step(&mut self, schedule: &Schedule, pricing: &dyn Pricing, (block, index): (usize, usize), flows: &mut BTreeMap<Flow, u32>) {
         let step = &schedule.blocks[block].steps[index];
         let cost = pricing.step(schedule, block, index);
         let (receives, sends) = (schedule.receives(step), schedule.sends(step));
         let begin = index32(self.legs.len());
         for &c in receives {
             let timed = &self.connections[c as usize];
-            let rate = match timed.fetch {
-                _ if timed.pulled => pricing.pull_rate(schedule, block, c as usize, receives.len()),
-                Some(fetch) => fetch.rate,
-                None => 0,
+            let flow = match timed.fetch {
+                _ if timed.pulled => {
+                    Some(Flow { route: timed.route, rate: pricing.pull_rate(schedule, block, c as usize, receives.len()) })
+                }
+                fetch => fetch.map(|fetch| Flow { route: fetch.route, rate: fetch.rate }),
             };
-            self.push_leg(schedule, pricing, (c, step.bytes), |_| rate);
+            self.push_leg(schedule, pricing, (c, step.bytes), |_| flow, flows);
         }
         let middle = index32(self.legs.len());
         for &c in sends {
-            self.push_leg(schedule, pricing, (c, step.bytes), |wire| saturating_rate(wire, cost.work));
+            let route = self.connections[c as usize].route;
+            let flow = |wire| Some(Flow { route, rate: saturating_rate(wire, cost.work) });
+            self.push_leg(schedule, pricing, (c, step.bytes), flow, flows);
         }
+        self.steps.push(TimedStep { receive: (begin, middle), send: (middle, index32(self.legs.len())), cost });
+    }
+
+    /// A step like an earlier one.
+    fn repeat_step(&mut self, earlier: usize) {
+        let TimedStep { receive, send, cost } = self.steps[earlier];
+        let begin = index32(self.legs.len());
+        self.legs.extend_from_within(receive.0 as usize..send.1 as usize);
+        let middle = begin + receive.1 - receive.0;
         self.steps.push(TimedStep { receive: (begin, middle), send: (middle, index32(self.legs.len())), cost });
     }
 
     /// A primitive of no bytes over lines sends no line and waits for none:
     /// only messages with a flag or a counter exist without data.
-    fn push_leg(&mut self, schedule: &Schedule, pricing: &dyn Pricing, message: (u32, u64), rate: impl Fn(u64) -> u64) {
-        let (connection, bytes) = message;
+    fn push_leg(
+        &mut self,
+        schedule: &Schedule,
+        pricing: &dyn Pricing,
+        (connection, bytes): (u32, u64),
+        flow: impl Fn(u64) -> Option<Flow>,
+        flows: &mut BTreeMap<Flow, u32>,
+    ) {
         if bytes == 0 && self.connections[connection as usize].cuts_through {
             return;
         }
         let wire = pricing.wire(schedule, connection as usize, bytes);
-        self.legs.push(Leg { connection, wire, rate: rate(wire) });
+        let flow = match flow(wire) {
+            Some(flow) if wire > 0 => *flows.entry(flow).or_insert_with(|| {
+                self.flows.push(flow);
+                index32(self.flows.len() - 1)
+            }),
+            _ => NO_FLOW,
+        };
+        self.legs.push(Leg { connection, wire, flow });
     }
 }
 

@@ -1,7 +1,5 @@
 //! Properties of random small schedules on random networks.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use lanecast::collective::{Protocol, Schedule};
@@ -161,7 +159,7 @@ proptest! {
         let mut case = case;
         case.compute.iter_mut().for_each(|ps| *ps += pause);
         let program = case.program(&case.schedules(), repeats);
-        let probe = |timed: &Arc<Timed>| Rc::new(RefCell::new(Probe::new(Arc::clone(timed), program.network.clone())));
+        let probe = |timed: &Arc<Timed>| Arc::new(Probe::new(Arc::clone(timed), program.network.clone()));
         let probes: Vec<_> = program.collectives.iter().map(probe).collect();
         if let Some(together) = apart::outcome(&program, &probes) {
             let whole = run(&program);
@@ -203,6 +201,31 @@ proptest! {
         }
         for (link, &capacity) in capacity.iter().enumerate() {
             prop_assert!(fabric.used(link) <= u128::from(capacity));
+        }
+    }
+
+    /// Links that cannot be the first to bind are left out, and no rate changes.
+    #[test]
+    fn narrowing_changes_no_rate(
+        capacity in prop::collection::vec(1_000..1_000_000_u64, 8),
+        flows in prop::collection::vec((prop::collection::btree_set(0..4_u32, 1..3), 500..500_000_u64, any::<bool>()), 1..16),
+    ) {
+        let mut network = Network { capacity, ..Network::default() };
+        // Links 4 to 7 follow links 0 to 3 on every way.
+        let routes: Vec<u32> =
+            flows.iter().map(|(links, _, _)| network.route(&links.iter().flat_map(|link| [*link, link + 4]).collect::<Vec<_>>())).collect();
+        let mut plain = Fabric::new(&network);
+        let bundles: Vec<u32> = routes.iter().zip(&flows).map(|(&route, (_, cap, _))| plain.bundle(route, *cap)).collect();
+        let mut narrow = plain.clone().narrowed();
+        for fabric in [&mut plain, &mut narrow] {
+            for ((slot, &bundle), (_, _, pause)) in (0..).zip(&bundles).zip(&flows) {
+                fabric.start(bundle, slot, 1000, 0);
+                if *pause { fabric.solve(0, |_, _| ()); }
+            }
+            fabric.solve(0, |_, _| ());
+        }
+        for &bundle in &bundles {
+            prop_assert_eq!(plain.rate(bundle), narrow.rate(bundle));
         }
     }
 }
