@@ -52,8 +52,10 @@ pub(super) struct Bundle {
     pub since: u64,
     /// When the next flow ends, as last told.
     pub end: u64,
-    /// Target in terms of `served`, and slot; the next to end is last.
-    pub flows: Vec<(u128, u32)>,
+    /// Target in terms of `served`, slot, and for how many flows it stands; the next to end is last.
+    pub flows: Vec<(u128, u32, u32)>,
+    /// Flows under way, all that they stand for.
+    pub count: u64,
     /// Range of the fabric's `hops`.
     pub hops: (u32, u32),
     /// Range of the fabric's `bounds`.
@@ -156,20 +158,21 @@ impl Fabric {
         bundle
     }
 
-    /// Starts a flow of `bytes`, at least one, at `now`; `slot` is handed back
-    /// at its end, which is told by the next [`Fabric::solve`].
-    pub fn start(&mut self, bundle: u32, slot: u32, bytes: u64, now: u64) {
+    /// Starts `count` flows of `bytes`, at least one, at `now`, which all do the
+    /// same; `slot` is handed back at their end, which is told by the next [`Fabric::solve`].
+    pub fn start(&mut self, bundle: u32, (slot, count): (u32, u32), bytes: u64, now: u64) {
         let at = &mut self.bundles[bundle as usize];
         if at.flows.is_empty() {
             (at.served, at.since, at.rate, at.end) = (0, now, at.cap, u64::MAX);
         } else {
             at.serve_until(now);
         }
-        let target = at.served + u128::from(bytes) * PICO;
+        let flow = (at.served + u128::from(bytes) * PICO, slot, count);
         // Few flows, and most arrive in the order of their ends: search from the front.
-        let place = at.flows.iter().position(|&flow| flow <= (target, slot)).unwrap_or(at.flows.len());
-        at.flows.insert(place, (target, slot));
-        at.carried += bytes;
+        let place = at.flows.iter().position(|&other| other <= flow).unwrap_or(at.flows.len());
+        at.flows.insert(place, flow);
+        at.count += u64::from(count);
+        at.carried += bytes * u64::from(count);
         mark_changed(&mut self.changed, at, bundle);
     }
 
@@ -182,10 +185,11 @@ impl Fabric {
             return;
         }
         at.serve_until(now);
-        while let Some(&(target, slot)) = at.flows.last()
+        while let Some(&(target, slot, count)) = at.flows.last()
             && target <= at.served
         {
             at.flows.pop();
+            at.count -= u64::from(count);
             ended.push(slot);
         }
         mark_changed(&mut self.changed, at, bundle);
@@ -212,7 +216,7 @@ impl Fabric {
     /// Brings the links up to date with a bundle's flows, once an instant.
     fn count(&mut self, bundle: u32) {
         let at = &mut self.bundles[bundle as usize];
-        let (before, after) = (at.counted, at.flows.len() as u64);
+        let (before, after) = (at.counted, at.count);
         if before == after {
             return;
         }
@@ -233,7 +237,7 @@ impl Fabric {
     /// Bytes per second that flow over a link at this instant.
     pub fn used(&self, link: usize) -> u128 {
         let crosses = |bundle: &&Bundle| self.hops[bundle.hops.0 as usize..bundle.hops.1 as usize].contains(&index32(link));
-        self.bundles.iter().filter(crosses).map(|bundle| u128::from(bundle.rate) * bundle.flows.len() as u128).sum()
+        self.bundles.iter().filter(crosses).map(|bundle| u128::from(bundle.rate) * u128::from(bundle.count)).sum()
     }
 
     /// Bytes per second that each flow of a bundle gets.
@@ -285,7 +289,7 @@ impl Bundle {
     }
 
     fn next_end(&self) -> u64 {
-        let Some(&(target, _)) = self.flows.last() else { return u64::MAX };
+        let Some(&(target, _, _)) = self.flows.last() else { return u64::MAX };
         let left = target.saturating_sub(self.served);
         let ps = match u64::try_from(left) {
             Ok(left) => left.div_ceil(self.rate),

@@ -31,6 +31,8 @@ pub(super) struct Block {
     pub rank: u32,
     pub collective: u32,
     pub steps: (u32, u32),
+    /// For how many blocks it stands.
+    pub count: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +125,7 @@ impl Layout {
         let mut members = 0;
         for block in &timed.blocks {
             let steps = (block.steps.0 + first_step, block.steps.1 + first_step);
-            self.blocks.push(Block { rank: block.rank, collective: index32(collective), steps });
+            self.blocks.push(Block { rank: block.rank, collective: index32(collective), steps, count: block.count });
             members |= 1 << block.rank;
         }
         self.collectives.push(Range {

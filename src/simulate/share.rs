@@ -107,7 +107,7 @@ impl Fabric {
         at.settled = true;
         // What is left of a full link for one more flow may be less than a byte a second.
         at.level = rate.max(1);
-        let count = at.flows.len() as u64;
+        let count = at.count;
         for &hop in &self.bounds[at.bounds.0 as usize..at.bounds.1 as usize] {
             let link = &mut self.links[hop as usize];
             if link.seen {
