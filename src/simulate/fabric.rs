@@ -27,8 +27,10 @@ pub(super) struct Link {
     pub asked: u128,
     /// Flows on it.
     pub flows: u64,
-    /// Bundles that the solver has to look at when it is asked for too much.
+    /// Bundles that cross it, for `narrowed`.
     pub bundles: Vec<u32>,
+    /// Those with flows, where the solver has to look at it; in no order that matters.
+    pub active: Vec<u32>,
     /// Its flows must be solved at the end of the instant.
     pub dirty: bool,
     /// It is asked for more than it has.
@@ -61,7 +63,7 @@ pub(super) struct Bundle {
     /// Range of the fabric's `bounds`.
     pub bounds: (u32, u32),
     /// Flows that its links know of.
-    pub counted: u64,
+    counted: u64,
     /// Bytes of all flows so far.
     pub carried: u64,
     /// In the list of bundles whose end is to be told.
@@ -228,6 +230,13 @@ impl Fabric {
             link.asked = link.asked + more - less;
             link.flows = link.flows + after - before;
             mark_dirty(&mut self.dirty, link, hop);
+            if before == 0 {
+                link.active.push(bundle);
+            } else if after == 0
+                && let Some(place) = link.active.iter().position(|&other| other == bundle)
+            {
+                link.active.swap_remove(place);
+            }
         }
         if before == 0 || after == 0 {
             self.count_in_patterns(bundle, before == 0);

@@ -26,10 +26,10 @@ impl Fabric {
         let mut next = 0;
         while let Some(&link) = self.component_links.get(next) {
             next += 1;
-            for place in 0..self.links[link as usize].bundles.len() {
-                let bundle = self.links[link as usize].bundles[place];
+            for place in 0..self.links[link as usize].active.len() {
+                let bundle = self.links[link as usize].active[place];
                 let at = &mut self.bundles[bundle as usize];
-                if at.seen || at.counted == 0 {
+                if at.seen {
                     continue;
                 }
                 at.seen = true;
@@ -71,10 +71,9 @@ impl Fabric {
                 }
             }
             let Some(link) = self.links.get(narrowest as usize) else { return };
-            for place in 0..link.bundles.len() {
-                let bundle = self.links[narrowest as usize].bundles[place];
-                let at = &self.bundles[bundle as usize];
-                if at.counted > 0 && !at.settled {
+            for place in 0..link.active.len() {
+                let bundle = self.links[narrowest as usize].active[place];
+                if !self.bundles[bundle as usize].settled {
                     self.settle(bundle, share);
                     open -= 1;
                 }
