@@ -103,8 +103,8 @@ pub struct Label {
 /// What lowering and pricing can meet.
 pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>) -> Result<Assembled> {
     let machine = question.machine;
-    let mut prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
-    Ok(assemble_at(question, plan, policy, context, &mut prices)?.0)
+    let prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
+    Ok(assemble_at(question, plan, policy, context, &prices)?.0)
 }
 
 /// The same with collectives that may have been priced before, and their probes.
@@ -116,7 +116,7 @@ pub fn assemble_at(
     plan: &Plan,
     policy: &Policy,
     context: &Context<'_>,
-    prices: &mut Prices,
+    prices: &Prices,
 ) -> Result<(Assembled, Vec<Arc<Probe>>)> {
     let machine = question.machine;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
@@ -162,8 +162,7 @@ pub fn assemble_at(
     for (index, stage) in stages.iter().enumerate() {
         builder.stage(stage, stages.get(index + 1).map_or(&[], Vec::as_slice))?;
     }
-    builder.assembled.program.network = builder.prices.roads.network.clone();
-    builder.assembled.links.clone_from(&builder.prices.roads.names);
+    (builder.assembled.program.network, builder.assembled.links) = builder.prices.network();
     if plan.partition.micro_batches > 1 {
         take_turns(&mut builder.assembled);
     }
@@ -203,7 +202,7 @@ struct Builder<'a> {
     policy: &'a Policy,
     groups: Groups<'a>,
     asked: Asked,
-    prices: &'a mut Prices,
+    prices: &'a Prices,
     probes: Vec<Arc<Probe>>,
     /// Collectives of the program by kind, bytes, whether strategies compete for them, and stage.
     known: BTreeMap<(Kind, u64, bool, u32), u32>,

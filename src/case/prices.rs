@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::plan::Kind;
 use crate::plan::Partition;
+use crate::simulate::Network;
 use crate::simulate::Timed;
 use crate::simulate::apart::Probe;
 use crate::strategy::Context;
@@ -85,10 +89,13 @@ impl Outline {
     }
 }
 
-/// For one machine with its numbers; make new ones for another.
-pub struct Prices {
+/// For one machine with its numbers; make new ones for another. Threads share
+/// them: what one has priced, and the courses it has seen, the others need not.
+pub struct Prices(Mutex<Known>);
+
+struct Known {
     /// Links and the routes that have been asked for.
-    pub roads: Roads,
+    roads: Roads,
     asked: BTreeMap<Asked, Priced>,
     /// By what is quickly compared: other variables often lower to the same schedule.
     priced: BTreeMap<Outline, Vec<(Lowering, Priced)>>,
@@ -98,28 +105,43 @@ pub struct Prices {
 impl Prices {
     /// Nothing asked yet.
     pub fn new(roads: Roads) -> Prices {
-        Prices { roads, asked: BTreeMap::new(), priced: BTreeMap::new(), steps: 0 }
+        Prices(Mutex::new(Known { roads, asked: BTreeMap::new(), priced: BTreeMap::new(), steps: 0 }))
     }
 
     /// A collective, lowered and priced once; `lower` is what `asked` says.
     ///
     /// # Errors
     /// What lowering and pricing can meet.
-    pub fn of(&mut self, machine: &Machine, asked: Asked, lower: impl FnOnce() -> Result<Lowering>) -> Result<Priced> {
-        if let Some(known) = self.asked.get(&asked) {
+    pub fn of(&self, machine: &Machine, asked: Asked, lower: impl FnOnce() -> Result<Lowering>) -> Result<Priced> {
+        if let Some(known) = self.known().asked.get(&asked) {
             return Ok(known.clone());
         }
+        // Others go on while this is lowered; who is first prices it.
         let lowering = lower()?;
         let outline = Outline::of(&lowering);
-        let alike = self.priced.get(&outline).into_iter().flatten();
-        let priced = match alike.into_iter().find(|(known, _)| *known == lowering) {
+        let mut known = self.known();
+        let mut alike = known.priced.get(&outline).into_iter().flatten();
+        let priced = match alike.find(|(other, _)| *other == lowering) {
             Some((_, priced)) => priced.clone(),
-            None => self.price(machine, outline, lowering)?,
+            None => known.price(machine, outline, lowering)?,
         };
-        self.asked.insert(asked, priced.clone());
+        known.asked.insert(asked, priced.clone());
         Ok(priced)
     }
 
+    /// The links, with the routes that have been asked for so far, and their names.
+    pub fn network(&self) -> (Network, Vec<String>) {
+        let known = self.known();
+        (known.roads.network.clone(), known.roads.names.clone())
+    }
+
+    /// A panic of another thread leaves what is locked whole: entries are added complete.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
     fn price(&mut self, machine: &Machine, outline: Outline, lowering: Lowering) -> Result<Priced> {
         let mut timed = price(machine, &mut self.roads, &lowering)?;
         if lowering.kernel == Kernel::None {
