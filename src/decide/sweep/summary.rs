@@ -64,7 +64,7 @@ impl Summary {
                 }
                 continue;
             }
-            let (Some(pass_ms), Some(tokens_per_s)) = (number(1), number(9)) else { return Err(wrong("a number is missing")) };
+            let (Some(pass_ms), Some(tokens_per_s)) = (number(1), number(10)) else { return Err(wrong("a number is missing")) };
             summary.feasible += 1;
             if (summary.rows - 1).is_multiple_of(stride) {
                 summary.points.push((pass_ms, tokens_per_s));
@@ -102,13 +102,13 @@ mod tests {
     use super::*;
 
     fn text(rows: &[(u32, u32)]) -> String {
-        let row = |(case, (pass, tokens)): (usize, &(u32, u32))| format!("{case},g{},true,{pass},1,1,1,1,1,1,1,{tokens},\n", case % 2);
+        let row = |(case, (pass, tokens)): (usize, &(u32, u32))| format!("{case},g{},true,{pass},1,1,1,1,1,1,1,1,{tokens},\n", case % 2);
         rows.iter().enumerate().map(row).collect()
     }
 
     #[test]
     fn fronts_groups_and_reasons() {
-        let rows = text(&[(10, 100), (12, 100), (8, 50), (20, 300)]) + "4,g0,false,,,,,,,,,,\"no, never\"\n";
+        let rows = text(&[(10, 100), (12, 100), (8, 50), (20, 300)]) + "4,g0,false,,,,,,,,,,,\"no, never\"\n";
         let summary = Summary::read(rows.as_bytes(), 1, &[0], 5, false).expect("reads");
         assert_eq!((summary.rows, summary.feasible), (5, 4));
         let cases: Vec<&str> = summary.front.iter().map(|kept| kept.values[0].as_str()).collect();

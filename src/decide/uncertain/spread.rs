@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use crate::case::Case;
 use crate::case::Knob;
 use crate::case::chain;
+use crate::case::groups::Message;
 use crate::case::pieces::SIMULATED_MOST;
 use crate::case::pieces::pieces;
 use crate::error::Result;
@@ -165,7 +166,7 @@ fn lower(case: &Case, searches: &Searches, strategies: &[&'static Strategy]) -> 
     let mut lowered = Lowered { distinct: Vec::new(), nominal: Vec::new(), base_ms: Vec::new(), uses: Vec::new() };
     for strategy in strategies {
         let mut weights = Vec::new();
-        for (&(logical, bytes), &count) in &apart.collectives {
+        for (&Message { logical, bytes, .. }, &count) in &apart.collectives {
             // As in `pieces`: what is too long to simulate grows with its bytes.
             let size = bytes.min(SIMULATED_MOST);
             let lowering = (strategy.lower)(&context, strategy, logical, size)?;
