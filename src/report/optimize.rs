@@ -3,6 +3,7 @@
 
 use crate::case::Policy;
 use crate::case::engine::Engine;
+use crate::case::tuner_rules;
 use crate::decide::optimize::Choice;
 use crate::decide::optimize::Found;
 use crate::decide::optimize::Looked;
@@ -18,7 +19,14 @@ use crate::render::page::Section;
 use crate::render::table::Column;
 use crate::render::table::Table;
 use crate::strategy::Context;
+use crate::strategy::Executor;
 use crate::units::Bytes;
+
+/// A command goes on in the next line.
+const LINE: &str = " \\\n    ";
+
+/// What the tuner's rules are written to.
+const TUNER_FILE: &str = "nccl_tuner.conf";
 
 /// How the question was typed.
 pub struct Asked<'a> {
@@ -44,11 +52,7 @@ pub fn sections(request: &Request<'_>, found: &Found, asked: &Asked<'_>) -> Vec<
             Block::Text(effort(found)),
         ],
     };
-    vec![
-        policy,
-        crate::report::settings::section(&advice(request, found), "For the policy above.".to_owned()),
-        Section { heading: "Drafts and splits".to_owned(), blocks: vec![Block::Table(rows(found))] },
-    ]
+    vec![policy, settings(request, found, asked), Section { heading: "Drafts and splits".to_owned(), blocks: drafts_and_splits(found) }]
 }
 
 fn words(found: &Found, asked: &Asked<'_>) -> String {
@@ -85,9 +89,10 @@ fn channels(channels: u32) -> String {
 /// What was done for it.
 fn effort(found: &Found) -> String {
     let done = found.collectives + found.passes;
+    let rest = if found.exhaustive { "nothing was left out by a bound" } else { "bounds left out the rest" };
     format!(
         "{} collectives and {} pass were simulated, {} % of the {} choices of drafts, split, channels and one strategy for all sizes; \
-         bounds left out the rest ({} collectives differ). No other policy is better by this sum.",
+         {rest} ({} collectives differ). No other policy is better by this sum.",
         Number::integer(found.collectives).grouped(),
         found.passes,
         Number::new(done as f64 * 100.0 / found.grid.max(1) as f64, 1).digits(),
@@ -117,6 +122,26 @@ fn sizes(found: &Found) -> Table {
     table
 }
 
+/// What to set, and the command that writes the tuner's file where variables cannot say it.
+fn settings(request: &Request<'_>, found: &Found, asked: &Asked<'_>) -> Section {
+    let by_rule = tuner_rules::environment(&found.best.policy).is_ok_and(|(_, by_rule)| by_rule);
+    let mut advice = advice(request, found);
+    if by_rule {
+        for (name, value) in [("NCCL_TUNER_PLUGIN", "libnccl-tuner-example.so"), ("NCCL_TUNER_CONFIG_FILE", TUNER_FILE)] {
+            advice.environment.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    let mut section = crate::report::settings::section(&advice, "For the policy above.".to_owned());
+    if by_rule {
+        let mut words = vec![format!("lanecast export tuner --output {TUNER_FILE}")];
+        words.extend(question(&found.best, request, asked));
+        section.blocks.insert(1, Block::Text("NCCL's choices by size, for its tuner plugin:".to_owned()));
+        section.blocks.insert(2, Block::Code(words.join(LINE) + "\n"));
+        section.blocks.insert(3, Block::Text("Variables and flags:".to_owned()));
+    }
+    section
+}
+
 /// Variables and flags for a choice.
 fn advice(request: &Request<'_>, found: &Found) -> Advice {
     let choice = &found.best;
@@ -130,7 +155,10 @@ fn advice(request: &Request<'_>, found: &Found) -> Advice {
         batch: request.case.workload.batch,
     });
     let mut advice = advise(&choice.policy, &context, speculation);
-    for (name, value) in variables(choice) {
+    // Kernels of one's own may want variables too.
+    let own = choice.policy.rows.iter().filter(|(_, strategy)| strategy.executor != Executor::Nccl);
+    let own = own.flat_map(|(_, strategy)| strategy.environment).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    for (name, value) in own.chain(variables(choice)) {
         advice.environment.entry(name).or_insert(value);
     }
     for (engine, flags) in [(Engine::Sglang, &mut advice.sglang), (Engine::Vllm, &mut advice.vllm)] {
@@ -147,10 +175,17 @@ fn variables(choice: &Choice) -> Vec<(String, String)> {
 
 /// The command that simulates the pass of a choice.
 fn command(choice: &Choice, request: &Request<'_>, asked: &Asked<'_>) -> String {
+    let mut words = vec!["lanecast simulate".to_owned()];
+    words.extend(question(choice, request, asked));
+    words.join(LINE)
+}
+
+/// The question of a choice, as arguments.
+fn question(choice: &Choice, request: &Request<'_>, asked: &Asked<'_>) -> Vec<String> {
     let Partition { tp, pp, ep, .. } = choice.partition;
     let workload = &request.case.workload;
     let tokens = choice.cycle.map_or(1, |shape| shape.verified);
-    let mut words = vec![format!("lanecast simulate --machine {} --model {}", quoted(asked.machine), quoted(asked.model))];
+    let mut words = vec![format!("--machine {} --model {}", quoted(asked.machine), quoted(asked.model))];
     words.push(format!("--tokens {tokens} --batch {} --context {} --tp {tp}", workload.batch, workload.context));
     for (name, ways) in [("pp", pp), ("ep", ep)] {
         if ways > 1 {
@@ -161,7 +196,7 @@ fn command(choice: &Choice, request: &Request<'_>, asked: &Asked<'_>) -> String 
     words.extend(asked.environment.iter().map(|pair| format!("--env {}", quoted(pair))));
     words.extend(variables(choice).iter().map(|(name, value)| format!("--env {name}={value}")));
     words.push(format!("--policy {}", quoted(&policy_text(&choice.policy))));
-    words.join(" \\\n    ")
+    words
 }
 
 /// For a shell.
@@ -170,8 +205,29 @@ fn quoted(text: &str) -> String {
     if !text.is_empty() && text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
+/// Those that can run, and why the others cannot.
+fn drafts_and_splits(found: &Found) -> Vec<Block> {
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for (_, _, looked) in &found.looked {
+        let Looked::Refused(reason) = looked else { continue };
+        match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((reason, 1)),
+        }
+    }
+    let mut blocks = vec![Block::Table(table(found, |looked| !matches!(looked, Looked::Refused(_))))];
+    if !reasons.is_empty() {
+        blocks.push(Block::List(reasons.iter().map(|(reason, count)| format!("{count} cannot be: {reason}")).collect()));
+    }
+    blocks
+}
+
 /// All drafts and splits.
 pub fn rows(found: &Found) -> Table {
+    table(found, |_| true)
+}
+
+fn table(found: &Found, shown: impl Fn(&Looked) -> bool) -> Table {
     let mut table = Table::new(vec![
         Column::number("drafts", "drafts"),
         Column::text("split", "TP x PP x EP"),
@@ -182,7 +238,7 @@ pub fn rows(found: &Found) -> Table {
         Column::number("tokens_per_s", "tokens/s"),
         Column::number("at_most", "at most"),
     ]);
-    for (drafts, Partition { tp, pp, ep, .. }, looked) in &found.looked {
+    for (drafts, Partition { tp, pp, ep, .. }, looked) in found.looked.iter().filter(|(_, _, looked)| shown(looked)) {
         let mut cells = vec![Number::integer(*drafts).into(), format!("{tp} x {pp} x {ep}").as_str().into()];
         match looked {
             Looked::Best(choice) => cells.extend([

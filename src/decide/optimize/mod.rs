@@ -126,6 +126,8 @@ pub struct Found {
     pub collectives: u64,
     /// Passes that were simulated.
     pub passes: u64,
+    /// Whether nothing was left out.
+    pub exhaustive: bool,
     /// Collectives that were lowered and differ.
     pub lowered: u64,
     /// Why strategies cannot run under splits that were looked at.
@@ -154,7 +156,8 @@ pub fn optimize(request: &Request<'_>, exhaustive: bool) -> Result<Found> {
     shapes.sort_by(|a, b| b.tokens_per_s(b.floor()).total_cmp(&a.tokens_per_s(a.floor())));
     let mut best: Option<Choice> = None;
     for shape in &shapes {
-        let found = search.solve(shape, best.as_ref().map_or(0.0, |best| best.tokens_per_s))?;
+        let incumbent = best.as_ref().filter(|_| !exhaustive).map_or(0.0, |best| best.tokens_per_s);
+        let found = search.solve(shape, incumbent)?;
         if let Looked::Best(choice) = &found
             && best.as_ref().is_none_or(|best| choice.tokens_per_s > best.tokens_per_s)
         {
@@ -175,7 +178,7 @@ pub fn optimize(request: &Request<'_>, exhaustive: bool) -> Result<Found> {
     let grid = [request.drafts.len(), request.partitions.len(), request.strategies.len(), request.channels.len()];
     let (collectives, lowered) = search.counts();
     let grid = grid.iter().map(|count| *count as u64).product();
-    Ok(Found { best, simulated, plain, prefill, looked, grid, collectives, passes: 1, lowered, refused: search.refused })
+    Ok(Found { best, simulated, plain, prefill, looked, grid, collectives, passes: 1, exhaustive, lowered, refused: search.refused })
 }
 
 fn check(request: &Request<'_>) -> Result<()> {
