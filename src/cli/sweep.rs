@@ -40,6 +40,8 @@ use crate::report::fnv1a_64;
 
 /// Larger files are refused unread.
 const GRID_BYTES_MAX: u64 = 64 << 20;
+/// More groups are drawn in one colour.
+const GROUPS_DRAWN: usize = 6;
 /// Between two lines about progress.
 const LINE_SECONDS: u64 = 30;
 /// Rows of a table of the summary.
@@ -279,16 +281,24 @@ fn plot(summary: &Summary, space: &Space) -> String {
     let point = |x: f64, y: f64| Point { x, y, interval: None };
     let kept = |kept: &Kept| point(kept.pass_ms, kept.tokens_per_s);
     let series = |name: &str, points: Vec<Point>, joined: bool| Series { name: name.to_owned(), points, joined, marked: !joined };
+    let dots = |wanted: Option<&Vec<String>>| {
+        let dots = summary.points.iter().filter(|dot| wanted.is_none_or(|group| dot.group == *group));
+        dots.map(|dot| point(dot.pass_ms, dot.tokens_per_s)).collect::<Vec<Point>>()
+    };
+    // A colour a group, as long as they can be told apart.
+    let mut all = if summary.best.len() <= GROUPS_DRAWN {
+        summary.best.keys().map(|group| series(&group.join(", "), dots(Some(group)), false)).collect()
+    } else {
+        let best = summary.best.values().map(kept).collect();
+        vec![series("cases", dots(None), false), series("most tokens per second of each group", best, false)]
+    };
+    all.push(series("shortest passes and most tokens", summary.front.iter().map(kept).collect(), true));
     let chart = Chart {
         title: format!("{}: {} cases", space.grid.name, summary.rows),
         x: Axis { label: "pass, ms".to_owned(), log: true },
         y: Axis { label: "tokens per second".to_owned(), log: true },
-        series: vec![
-            series("cases", summary.points.iter().map(|(x, y)| point(*x, *y)).collect(), false),
-            series("most tokens per second of each group", summary.best.values().map(kept).collect(), false),
-            series("shortest passes and most tokens", summary.front.iter().map(kept).collect(), true),
-        ],
-        named: 3,
+        named: all.len(),
+        series: all,
         marks: Vec::new(),
         diagonal: false,
     };

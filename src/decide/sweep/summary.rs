@@ -24,6 +24,17 @@ pub struct Kept {
     pub tokens_per_s: f64,
 }
 
+/// A case of the drawing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dot {
+    /// The pass, ms.
+    pub pass_ms: f64,
+    /// Of all sequences.
+    pub tokens_per_s: f64,
+    /// Its group.
+    pub group: Vec<String>,
+}
+
 /// What a sweep found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -35,8 +46,8 @@ pub struct Summary {
     pub front: Vec<Kept>,
     /// The fastest of each group: most tokens per second, then the shortest pass.
     pub best: BTreeMap<Vec<String>, Kept>,
-    /// Some of all points, evenly taken: (pass ms, tokens per second).
-    pub points: Vec<(f64, f64)>,
+    /// Some of all points, evenly taken.
+    pub points: Vec<Dot>,
     /// Why rows cannot run, and how many.
     pub reasons: BTreeMap<String, u64>,
 }
@@ -66,12 +77,12 @@ impl Summary {
             }
             let (Some(pass_ms), Some(tokens_per_s)) = (number(1), number(10)) else { return Err(wrong("a number is missing")) };
             summary.feasible += 1;
-            if (summary.rows - 1).is_multiple_of(stride) {
-                summary.points.push((pass_ms, tokens_per_s));
-            }
             let kept = || Kept { values: record.iter().take(1 + axes).map(str::to_owned).collect(), pass_ms, tokens_per_s };
             summary.consider(pass_ms, tokens_per_s, kept);
             let key: Vec<String> = group.iter().filter_map(|axis| record.get(1 + axis)).map(str::to_owned).collect();
+            if (summary.rows - 1).is_multiple_of(stride) {
+                summary.points.push(Dot { pass_ms, tokens_per_s, group: key.clone() });
+            }
             let better = |old: &Kept| tokens_per_s > old.tokens_per_s || (tokens_per_s == old.tokens_per_s && pass_ms < old.pass_ms);
             let new = summary.best.get(&key).is_none_or(better) && (summary.best.len() < GROUPS_MAX || summary.best.contains_key(&key));
             if new {
