@@ -32,6 +32,7 @@ use crate::units::Time;
 use super::chain::ChainLaunch;
 use super::chain::launch_of;
 use super::groups::Groups;
+use super::groups::Message;
 use super::groups::members;
 use super::groups::stages;
 use super::prices::Asked;
@@ -49,6 +50,8 @@ pub struct Assembled {
     pub program: Program,
     /// Per collective of the program: the plan's, as first met.
     pub collectives: Vec<Collective>,
+    /// Per collective of the program: whose it is, or which stage hands over.
+    pub stages: Vec<u32>,
     /// Per sequence entry: where its first repetition stands.
     pub places: Vec<Place>,
     /// Per template: what each operation is.
@@ -148,6 +151,7 @@ pub fn assemble_at(
                 ),
             },
             collectives: Vec::new(),
+            stages: Vec::new(),
             places: Vec::new(),
             labels: Vec::new(),
             links: Vec::new(),
@@ -312,14 +316,13 @@ impl Builder<'_> {
         }
         let strategy = self.policy.of(collective.bytes)?;
         let (asked, groups) = (self.asked.with(strategy, collective.kind, collective.bytes, stage), &mut self.groups);
-        let priced = self.prices.of(self.machine, asked, || match collective.kind {
-            Kind::SendRecv => groups.hand_over(stage, strategy, collective),
-            _ => groups.stage(stage, strategy, collective),
-        })?;
+        let message = Message { logical: collective.kind.into(), bytes: collective.bytes, stage };
+        let priced = self.prices.of(self.machine, asked, || groups.message(strategy, message))?;
         let index = self.assembled.program.collectives.len() as u32;
         self.assembled.program.collectives.push(priced.timed);
         self.probes.push(priced.probe);
         self.assembled.collectives.push(*collective);
+        self.assembled.stages.push(stage);
         self.known.insert(key, index);
         Ok(Operation::Collective { collective: index, beside: 0 })
     }

@@ -5,13 +5,23 @@ use std::collections::BTreeMap;
 
 use crate::error::Fault;
 use crate::error::Result;
-use crate::plan::Collective;
 use crate::plan::Partition;
 use crate::plan::RankClass;
 use crate::strategy::Context;
 use crate::strategy::Logical;
 use crate::strategy::Lowering;
 use crate::strategy::Strategy;
+
+/// A collective of a stage's ranks, or what a stage hands to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Message {
+    /// What it does.
+    pub logical: Logical,
+    /// As [`crate::plan::Collective`] counts them.
+    pub bytes: u64,
+    /// Which stage's.
+    pub stage: u32,
+}
 
 /// The groups of a partition, each with its own communicators.
 pub struct Groups<'a> {
@@ -33,25 +43,25 @@ impl<'a> Groups<'a> {
         Ok(Groups { whole, partition, known: BTreeMap::new() })
     }
 
-    /// A collective of the ranks of a stage.
+    /// How a strategy carries a message out.
     ///
     /// # Errors
     /// What lowering can meet.
-    pub fn stage(&mut self, stage: u32, strategy: &Strategy, collective: &Collective) -> Result<Lowering> {
-        let seats = self.partition.stage_ranks(stage).map(|rank| rank as usize).collect();
-        self.lower(seats, strategy, Logical::from(collective.kind), collective.bytes)
+    pub fn message(&mut self, strategy: &Strategy, message: Message) -> Result<Lowering> {
+        if message.logical == Logical::SendReceive {
+            return self.hand_over(strategy, message);
+        }
+        let seats = self.partition.stage_ranks(message.stage).map(|rank| rank as usize).collect();
+        self.lower(seats, strategy, message.logical, message.bytes)
     }
 
-    /// Every rank of `stage` sends to its counterpart in the next one, all at once.
-    ///
-    /// # Errors
-    /// What lowering can meet.
-    pub fn hand_over(&mut self, stage: u32, strategy: &Strategy, collective: &Collective) -> Result<Lowering> {
+    /// Every rank of a stage sends to its counterpart in the next one, all at once.
+    fn hand_over(&mut self, strategy: &Strategy, message: Message) -> Result<Lowering> {
         let tp = self.partition.tp as usize;
         let mut all: Option<Lowering> = None;
-        for rank in self.partition.stage_ranks(stage) {
+        for rank in self.partition.stage_ranks(message.stage) {
             let rank = rank as usize;
-            let pair = self.lower(vec![rank, rank + tp], strategy, Logical::from(collective.kind), collective.bytes)?;
+            let pair = self.lower(vec![rank, rank + tp], strategy, message.logical, message.bytes)?;
             all = Some(match all {
                 Some(before) => before.beside(pair),
                 None => pair,

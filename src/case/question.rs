@@ -57,10 +57,12 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// The same, the ranks split as a strategy splits them.
+    /// The same, the ranks split as a strategy splits them; most leave the split as it is.
     #[must_use]
     pub fn under(&self, strategy: &Strategy) -> Self {
-        Question { partition: (strategy.partition)(self.partition.ranks()), ..*self }
+        let own = (strategy.partition)(self.partition.ranks());
+        let partition = if own == Partition::tensor(self.partition.ranks()) { self.partition } else { own };
+        Question { partition, ..*self }
     }
 
     /// The plan of the pass.

@@ -1,0 +1,167 @@
+//! What each strategy takes for each message: bounds of all, times of those
+//! that are asked for.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::case::groups::Groups;
+use crate::case::groups::Message;
+use crate::case::offers::Offer;
+use crate::case::offers::Offers;
+use crate::case::pieces::SIMULATED_MOST;
+use crate::case::pieces::along_the_line;
+use crate::case::pieces::follows;
+use crate::error::Fault;
+use crate::error::Result;
+use crate::machine::Machine;
+use crate::plan::Partition;
+use crate::strategy::Context;
+use crate::strategy::Executor;
+use crate::strategy::Kernel;
+use crate::strategy::Lowering;
+use crate::strategy::Searches;
+use crate::strategy::Strategy;
+use crate::units::Time;
+
+use super::world::World;
+
+/// Who carries a message: the strategy itself, or NCCL in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deal {
+    carrier: &'static str,
+    /// Of NCCL; kernels of one's own know none.
+    channels: u32,
+    partition: Partition,
+    message: Message,
+    /// Of the message, or of [`SIMULATED_MOST`] bytes where it has more.
+    whole: Offer,
+    /// Of half of that.
+    half: Option<Offer>,
+    /// Whether NCCL with nothing set stands in.
+    pub stands_in: bool,
+}
+
+type Key = (Partition, u32, &'static str, Message);
+
+/// Deals made so far on one machine.
+pub struct Market<'a> {
+    machine: &'a Machine,
+    environment: &'a BTreeMap<String, String>,
+    searches: Searches,
+    offers: Offers<'a>,
+    contexts: Vec<(Partition, u32, Rc<Context<'a>>)>,
+    /// Whether a strategy other than NCCL has a kernel of its own for a message.
+    own: BTreeMap<(Partition, &'static str, Message), std::result::Result<bool, String>>,
+    deals: BTreeMap<Key, std::result::Result<Deal, String>>,
+}
+
+impl<'a> Market<'a> {
+    /// Nothing lowered yet.
+    pub fn new(machine: &'a Machine, environment: &'a BTreeMap<String, String>) -> Market<'a> {
+        let searches = Searches::default();
+        let offers = Offers::new(machine, searches.routes(machine));
+        Market { machine, environment, searches, offers, contexts: Vec::new(), own: BTreeMap::new(), deals: BTreeMap::new() }
+    }
+
+    /// The ranks of a split under so many channels.
+    pub fn context(&mut self, partition: Partition, channels: u32) -> Rc<Context<'a>> {
+        if let Some((.., known)) = self.contexts.iter().find(|(split, count, _)| (*split, *count) == (partition, channels)) {
+            return Rc::clone(known);
+        }
+        let mut context = Context::new(self.machine, partition.ranks() as usize);
+        context.environment = World::environment(channels, self.environment);
+        context.searches = self.searches.clone();
+        let context = Rc::new(context);
+        self.contexts.push((partition, channels, Rc::clone(&context)));
+        context
+    }
+
+    fn lower(&mut self, partition: Partition, channels: u32, strategy: &Strategy, message: Message) -> Result<Lowering> {
+        let context = self.context(partition, channels);
+        Groups::new(&context, partition)?.message(strategy, message)
+    }
+
+    /// How a strategy would carry a message, or why it cannot.
+    pub fn deal(
+        &mut self,
+        partition: Partition,
+        channels: u32,
+        strategy: &'static Strategy,
+        message: Message,
+    ) -> std::result::Result<Deal, String> {
+        let (carrier, channels, stands_in) = if strategy.executor == Executor::Nccl {
+            (strategy, channels, false)
+        } else if self.is_own(partition, strategy, message)? {
+            (strategy, 0, false)
+        } else {
+            (follows(strategy, Kernel::Nccl).map_err(words)?, channels, true)
+        };
+        let key = (partition, channels, carrier.id, message);
+        if let Some(known) = self.deals.get(&key) {
+            return known.clone().map(|deal| Deal { stands_in, ..deal });
+        }
+        let deal = self.make(partition, channels, carrier, message).map_err(words);
+        self.deals.insert(key, deal.clone());
+        deal.map(|deal| Deal { stands_in, ..deal })
+    }
+
+    /// NCCL's variables do not change whether a kernel of one's own serves a message, nor which.
+    fn is_own(&mut self, partition: Partition, strategy: &'static Strategy, message: Message) -> std::result::Result<bool, String> {
+        let key = (partition, strategy.id, message);
+        if let Some(known) = self.own.get(&key) {
+            return known.clone();
+        }
+        let kernel = self.lower(partition, 0, strategy, message).map(|lowering| lowering.kernel != Kernel::Nccl).map_err(words);
+        self.own.insert(key, kernel.clone());
+        kernel
+    }
+
+    fn make(&mut self, partition: Partition, channels: u32, carrier: &'static Strategy, message: Message) -> Result<Deal> {
+        let mut offer = |bytes: u64| {
+            let lowering = self.lower(partition, channels, carrier, Message { bytes, ..message })?;
+            self.offers.add(&lowering)
+        };
+        let whole = offer(message.bytes.min(SIMULATED_MOST))?;
+        let half = if message.bytes > SIMULATED_MOST { Some(offer(SIMULATED_MOST / 2)?) } else { None };
+        Ok(Deal { carrier: carrier.id, channels, partition, message, whole, half, stands_in: false })
+    }
+
+    /// At most [`Market::time`].
+    pub fn least(&self, deal: &Deal) -> Time {
+        self.known(deal).unwrap_or_else(|| self.offers.least(deal.whole))
+    }
+
+    /// The time, where all of it has been simulated.
+    pub fn known(&self, deal: &Deal) -> Option<Time> {
+        let whole = self.offers.known(deal.whole)?;
+        let Some(half) = deal.half else { return Some(whole) };
+        Some(along_the_line(self.offers.known(half)?, whole, deal.message.bytes))
+    }
+
+    /// What the message takes alone.
+    ///
+    /// # Errors
+    /// What simulating can meet.
+    pub fn time(&mut self, deal: &Deal) -> Result<Time> {
+        let carrier = Strategy::find(deal.carrier)?;
+        let context = self.context(deal.partition, deal.channels);
+        let mut simulate = |offer: Offer, bytes: u64| {
+            let lower = || Groups::new(&context, deal.partition)?.message(carrier, Message { bytes, ..deal.message });
+            self.offers.time(offer, &context, lower)
+        };
+        let whole = simulate(deal.whole, deal.message.bytes.min(SIMULATED_MOST))?;
+        match deal.half {
+            Some(half) => Ok(along_the_line(simulate(half, SIMULATED_MOST / 2)?, whole, deal.message.bytes)),
+            None => Ok(whole),
+        }
+    }
+
+    /// Collectives that were simulated, and how many there are that differ.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.offers.simulated, self.offers.count())
+    }
+}
+
+fn words(fault: Box<Fault>) -> String {
+    fault.message.clone()
+}
