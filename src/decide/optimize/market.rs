@@ -94,13 +94,13 @@ impl<'a> Market<'a> {
         } else if self.is_own(partition, strategy, message)? {
             (strategy, 0, false)
         } else {
-            (follows(strategy, Kernel::Nccl).map_err(words)?, channels, true)
+            (follows(strategy, Kernel::Nccl).map_err(|fault| words(&fault))?, channels, true)
         };
         let key = (partition, channels, carrier.id, message);
         if let Some(known) = self.deals.get(&key) {
             return known.clone().map(|deal| Deal { stands_in, ..deal });
         }
-        let deal = self.make(partition, channels, carrier, message).map_err(words);
+        let deal = self.make(partition, channels, carrier, message).map_err(|fault| words(&fault));
         self.deals.insert(key, deal.clone());
         deal.map(|deal| Deal { stands_in, ..deal })
     }
@@ -111,7 +111,8 @@ impl<'a> Market<'a> {
         if let Some(known) = self.own.get(&key) {
             return known.clone();
         }
-        let kernel = self.lower(partition, 0, strategy, message).map(|lowering| lowering.kernel != Kernel::Nccl).map_err(words);
+        let kernel =
+            self.lower(partition, 0, strategy, message).map(|lowering| lowering.kernel != Kernel::Nccl).map_err(|fault| words(&fault));
         self.own.insert(key, kernel.clone());
         kernel
     }
@@ -162,6 +163,6 @@ impl<'a> Market<'a> {
     }
 }
 
-fn words(fault: Box<Fault>) -> String {
+fn words(fault: &Fault) -> String {
     fault.message.clone()
 }
