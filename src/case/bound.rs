@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use crate::simulate::Leg;
 use crate::simulate::Network;
 use crate::simulate::Timed;
 use crate::simulate::timed::TimedStep;
@@ -156,7 +157,7 @@ impl Paths<'_> {
         state.done = state.start + step.cost.work;
         let start = state.start;
         for leg in &self.timed.legs[step.send.0 as usize..step.send.1 as usize] {
-            let flowed = start + self.flow(self.timed.connections[leg.connection as usize].route, leg.wire, leg.rate);
+            let flowed = start + self.flow(leg, 1);
             let at = &mut self.connections[leg.connection as usize];
             at.messages.push(Message { sent: start, first: step.cost.first, flowed, arrived: None });
             self.pending.extend(at.receiver);
@@ -164,7 +165,7 @@ impl Paths<'_> {
         for leg in &self.timed.legs[step.receive.0 as usize..step.receive.1 as usize] {
             let fixed = &self.timed.connections[leg.connection as usize];
             if fixed.pulled {
-                let flowed = start + self.flow(fixed.route, leg.wire, leg.rate);
+                let flowed = start + self.flow(leg, 1);
                 let arrived = Some(flowed + fixed.latency);
                 self.connections[leg.connection as usize].messages.push(Message { sent: start, first: 0, flowed, arrived });
             }
@@ -180,7 +181,7 @@ impl Paths<'_> {
             let Some(arrived) = at.messages.get(at.freed.len()).and_then(|message| message.arrived) else { return false };
             let mut done = state.done.max(arrived + fixed.poll + step.cost.tail);
             if let (Some(fetch), false) = (fixed.fetch, fixed.pulled) {
-                done = done.max(state.start + self.flow(fetch.route, leg.wire.saturating_mul(fetch.times), leg.rate) + fetch.latency);
+                done = done.max(state.start + self.flow(&leg, fetch.times) + fetch.latency);
             }
             (self.blocks[index].done, self.blocks[index].leg) = (done, state.leg + 1);
         }
@@ -209,13 +210,11 @@ impl Paths<'_> {
         }
     }
 
-    /// A flow alone on its way.
-    fn flow(&self, route: u32, wire: u64, rate: u64) -> u64 {
-        if wire == 0 {
-            return 0;
-        }
-        let narrowest = self.network.links(route).iter().map(|&link| self.network.capacity[link as usize]).min();
-        span(wire, rate.min(narrowest.unwrap_or(u64::MAX)))
+    /// What moves a leg's bytes, so many times, alone on its way.
+    fn flow(&self, leg: &Leg, times: u64) -> u64 {
+        let Some(flow) = self.timed.flows.get(leg.flow as usize) else { return 0 };
+        let narrowest = self.network.links(flow.route).iter().map(|&link| self.network.capacity[link as usize]).min();
+        span(leg.wire.saturating_mul(times), flow.rate.min(narrowest.unwrap_or(u64::MAX)))
     }
 }
 

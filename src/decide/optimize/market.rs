@@ -8,8 +8,6 @@ use crate::case::groups::Groups;
 use crate::case::groups::Message;
 use crate::case::offers::Offer;
 use crate::case::offers::Offers;
-use crate::case::pieces::SIMULATED_MOST;
-use crate::case::pieces::along_the_line;
 use crate::case::pieces::follows;
 use crate::error::Fault;
 use crate::error::Result;
@@ -33,10 +31,7 @@ pub struct Deal {
     channels: u32,
     partition: Partition,
     message: Message,
-    /// Of the message, or of [`SIMULATED_MOST`] bytes where it has more.
-    whole: Offer,
-    /// Of half of that.
-    half: Option<Offer>,
+    offer: Offer,
     /// Whether NCCL with nothing set stands in.
     pub stands_in: bool,
 }
@@ -118,25 +113,19 @@ impl<'a> Market<'a> {
     }
 
     fn make(&mut self, partition: Partition, channels: u32, carrier: &'static Strategy, message: Message) -> Result<Deal> {
-        let mut offer = |bytes: u64| {
-            let lowering = self.lower(partition, channels, carrier, Message { bytes, ..message })?;
-            self.offers.add(&lowering)
-        };
-        let whole = offer(message.bytes.min(SIMULATED_MOST))?;
-        let half = if message.bytes > SIMULATED_MOST { Some(offer(SIMULATED_MOST / 2)?) } else { None };
-        Ok(Deal { carrier: carrier.id, channels, partition, message, whole, half, stands_in: false })
+        let lowering = self.lower(partition, channels, carrier, message)?;
+        let offer = self.offers.add(&lowering)?;
+        Ok(Deal { carrier: carrier.id, channels, partition, message, offer, stands_in: false })
     }
 
     /// At most [`Market::time`].
     pub fn least(&self, deal: &Deal) -> Time {
-        self.known(deal).unwrap_or_else(|| self.offers.least(deal.whole))
+        self.offers.least(deal.offer)
     }
 
-    /// The time, where all of it has been simulated.
+    /// The time, where it has been simulated.
     pub fn known(&self, deal: &Deal) -> Option<Time> {
-        let whole = self.offers.known(deal.whole)?;
-        let Some(half) = deal.half else { return Some(whole) };
-        Some(along_the_line(self.offers.known(half)?, whole, deal.message.bytes))
+        self.offers.known(deal.offer)
     }
 
     /// What the message takes alone.
@@ -146,15 +135,7 @@ impl<'a> Market<'a> {
     pub fn time(&mut self, deal: &Deal) -> Result<Time> {
         let carrier = Strategy::find(deal.carrier)?;
         let context = self.context(deal.partition, deal.channels);
-        let mut simulate = |offer: Offer, bytes: u64| {
-            let lower = || Groups::new(&context, deal.partition)?.message(carrier, Message { bytes, ..deal.message });
-            self.offers.time(offer, &context, lower)
-        };
-        let whole = simulate(deal.whole, deal.message.bytes.min(SIMULATED_MOST))?;
-        match deal.half {
-            Some(half) => Ok(along_the_line(simulate(half, SIMULATED_MOST / 2)?, whole, deal.message.bytes)),
-            None => Ok(whole),
-        }
+        self.offers.time(deal.offer, &context, || Groups::new(&context, deal.partition)?.message(carrier, deal.message))
     }
 
     /// Collectives that were simulated, and how many there are that differ.
