@@ -138,8 +138,8 @@ proptest! {
         ),
         drafts in prop::sample::subsequence(vec![0u64, 1, 3], 1..=2),
         channels in prop::sample::subsequence(vec![0u32, 1, 4], 1..=2),
-        // With four tokens each still below what is simulated whole.
-        batch in prop::sample::select(vec![1u64, 3, 8]),
+        // Small enough that a collective is simulated whole, not by its first loops.
+        batch in prop::sample::select(vec![1u64, 2, 3]),
         stages in any::<bool>(),
     ) {
         let case = case("4x-rtx-pro-6000-one-chip", "llama-3.1-70b", batch, 4.0);

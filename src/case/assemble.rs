@@ -57,7 +57,7 @@ pub struct Assembled {
     /// Per template: what each operation is.
     pub labels: Vec<Vec<Label>>,
     /// Names of the directed links.
-    pub links: Vec<String>,
+    pub links: Arc<Vec<String>>,
     /// How the plan splits the model.
     pub partition: Partition,
 }
@@ -154,7 +154,7 @@ pub fn assemble_at(
             stages: Vec::new(),
             places: Vec::new(),
             labels: Vec::new(),
-            links: Vec::new(),
+            links: Arc::default(),
             partition: plan.partition,
         },
         gap: Time::from_ns(kind.launch.graph_gap_ns.value).0,

@@ -9,9 +9,9 @@
 
 use std::collections::VecDeque;
 
+use crate::simulate::Leg;
 use crate::simulate::Network;
 use crate::simulate::Timed;
-use crate::simulate::timed::Leg;
 use crate::simulate::timed::TimedStep;
 
 use super::loads::by_link;
@@ -210,7 +210,7 @@ impl Paths<'_> {
         }
     }
 
-    /// A leg's flow alone on its way, its bytes moved so many times.
+    /// What moves a leg's bytes, so many times, alone on its way.
     fn flow(&self, leg: &Leg, times: u64) -> u64 {
         let Some(flow) = self.timed.flows.get(leg.flow as usize) else { return 0 };
         let narrowest = self.network.links(flow.route).iter().map(|&link| self.network.capacity[link as usize]).min();

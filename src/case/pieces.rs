@@ -134,13 +134,7 @@ fn split(assembled: &Assembled) -> Pieces {
 /// # Errors
 /// What lowering and pricing can meet.
 pub fn collective_time(context: &Context<'_>, strategy: &Strategy, logical: Logical, bytes: u64) -> Result<Time> {
-    let time = |strategy: &Strategy, bytes: u64| simulated_time(context, &(strategy.lower)(context, strategy, logical, bytes)?);
-    if bytes <= SIMULATED_MOST {
-        return time(strategy, bytes);
-    }
-    // Where the strategy leaves messages of this size to NCCL, half of it must be NCCL's too.
-    let runs = follows(strategy, (strategy.lower)(context, strategy, logical, bytes)?.kernel)?;
-    Ok(along_the_line(time(runs, SIMULATED_MOST / 2)?, time(runs, SIMULATED_MOST)?, bytes))
+    simulated_time(context, &(strategy.lower)(context, strategy, logical, bytes)?)
 }
 
 /// The strategy that carries a message out of which one has made a kernel of this kind: itself, or
@@ -152,12 +146,6 @@ pub fn follows(strategy: &Strategy, kernel: Kernel) -> Result<&Strategy> {
     if strategy.executor != Executor::Nccl && kernel == Kernel::Nccl { Strategy::find("nccl-default") } else { Ok(strategy) }
 }
 
-/// What `bytes` above [`SIMULATED_MOST`] take, from half of that and all of it.
-pub fn along_the_line(half: Time, whole: Time, bytes: u64) -> Time {
-    let more = u128::from(whole.saturating_sub(half).0) * u128::from(bytes.saturating_sub(SIMULATED_MOST)) / u128::from(SIMULATED_MOST / 2);
-    whole + Time(u64::try_from(more).unwrap_or(u64::MAX / 4))
-}
-
 /// What a lowered collective takes, the gap before its kernel included; nothing where nothing runs.
 ///
 /// # Errors
@@ -166,9 +154,7 @@ pub fn simulated_time(context: &Context<'_>, lowering: &Lowering) -> Result<Time
     if lowering.schedule.blocks.is_empty() {
         return Ok(Time::ZERO);
     }
-    let (machine, launch) = (context.machine, (chain::ChainLaunch::Graph, 1));
-    let outcome = chain::run_over(machine, context.searches.routes(machine), lowering, launch, Options::default())?;
-    Ok(Time(outcome.critical().time))
+    chain::time_of_one(context.machine, context.searches.routes(context.machine), lowering)
 }
 
 /// The time of what was assembled as the sum of its parts: kernels of the slowest rank, and each

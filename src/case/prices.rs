@@ -21,8 +21,8 @@ use crate::strategy::Strategy;
 use super::pricing::price;
 use super::roads::Roads;
 
-/// Steps of all kept collectives together; one step has some 100 B.
-const STEPS_MAX: usize = 300_000;
+/// Steps of all kept collectives together, as lowered and as simulated; one has some 100 B.
+const STEPS_MAX: usize = 1_000_000;
 
 /// A collective with its costs.
 #[derive(Clone)]
@@ -40,6 +40,12 @@ pub struct Asked {
     kind: Kind,
     bytes: u64,
     stage: u32,
+    of: Arc<Circumstances>,
+}
+
+/// What all collectives of a question have in common.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Circumstances {
     partition: Partition,
     members: Vec<usize>,
     environment: BTreeMap<String, String>,
@@ -49,22 +55,15 @@ pub struct Asked {
 impl Asked {
     /// For the ranks, variables and versions of a context.
     pub fn of(context: &Context<'_>, partition: Partition) -> Asked {
-        Asked {
-            strategy: "",
-            kind: Kind::AllReduce,
-            bytes: 0,
-            stage: 0,
-            partition,
-            members: context.members.clone(),
-            environment: context.environment.clone(),
-            nccl: context.nccl,
-        }
+        let of =
+            Circumstances { partition, members: context.members.clone(), environment: context.environment.clone(), nccl: context.nccl };
+        Asked { strategy: "", kind: Kind::AllReduce, bytes: 0, stage: 0, of: Arc::new(of) }
     }
 
     /// A stage's collective under a strategy.
     #[must_use]
     pub fn with(&self, strategy: &Strategy, kind: Kind, bytes: u64, stage: u32) -> Asked {
-        Asked { strategy: strategy.id, kind, bytes, stage, ..self.clone() }
+        Asked { strategy: strategy.id, kind, bytes, stage, of: Arc::clone(&self.of) }
     }
 }
 
@@ -130,9 +129,9 @@ impl Prices {
     }
 
     /// The links, with the routes that have been asked for so far, and their names.
-    pub fn network(&self) -> (Network, Vec<String>) {
+    pub fn network(&self) -> (Network, Arc<Vec<String>>) {
         let known = self.known();
-        (known.roads.network.clone(), known.roads.names.clone())
+        (known.roads.network.clone(), Arc::clone(&known.roads.names))
     }
 
     /// A panic of another thread leaves what is locked whole: entries are added complete.
@@ -147,9 +146,10 @@ impl Known {
         if lowering.kernel == Kernel::None {
             timed.launches = 0;
         }
-        self.steps += timed.steps.len();
+        let steps = outline.steps + timed.steps.len();
+        self.steps += steps;
         if self.steps > STEPS_MAX {
-            self.steps = timed.steps.len();
+            self.steps = steps;
             self.asked.clear();
             self.priced.clear();
         }

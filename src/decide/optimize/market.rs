@@ -8,8 +8,6 @@ use crate::case::groups::Groups;
 use crate::case::groups::Message;
 use crate::case::offers::Offer;
 use crate::case::offers::Offers;
-use crate::case::pieces::SIMULATED_MOST;
-use crate::case::pieces::along_the_line;
 use crate::case::pieces::follows;
 use crate::error::Fault;
 use crate::error::Result;
@@ -33,10 +31,7 @@ pub struct Deal {
     channels: u32,
     partition: Partition,
     message: Message,
-    /// Of the message, or of [`SIMULATED_MOST`] bytes where it has more.
-    whole: Offer,
-    /// Of half of that.
-    half: Option<Offer>,
+    offer: Offer,
     /// Whether NCCL with nothing set stands in.
     pub stands_in: bool,
 }
@@ -94,13 +89,13 @@ impl<'a> Market<'a> {
         } else if self.is_own(partition, strategy, message)? {
             (strategy, 0, false)
         } else {
-            (follows(strategy, Kernel::Nccl).map_err(words)?, channels, true)
+            (follows(strategy, Kernel::Nccl).map_err(|fault| words(&fault))?, channels, true)
         };
         let key = (partition, channels, carrier.id, message);
         if let Some(known) = self.deals.get(&key) {
             return known.clone().map(|deal| Deal { stands_in, ..deal });
         }
-        let deal = self.make(partition, channels, carrier, message).map_err(words);
+        let deal = self.make(partition, channels, carrier, message).map_err(|fault| words(&fault));
         self.deals.insert(key, deal.clone());
         deal.map(|deal| Deal { stands_in, ..deal })
     }
@@ -111,31 +106,26 @@ impl<'a> Market<'a> {
         if let Some(known) = self.own.get(&key) {
             return known.clone();
         }
-        let kernel = self.lower(partition, 0, strategy, message).map(|lowering| lowering.kernel != Kernel::Nccl).map_err(words);
+        let kernel =
+            self.lower(partition, 0, strategy, message).map(|lowering| lowering.kernel != Kernel::Nccl).map_err(|fault| words(&fault));
         self.own.insert(key, kernel.clone());
         kernel
     }
 
     fn make(&mut self, partition: Partition, channels: u32, carrier: &'static Strategy, message: Message) -> Result<Deal> {
-        let mut offer = |bytes: u64| {
-            let lowering = self.lower(partition, channels, carrier, Message { bytes, ..message })?;
-            self.offers.add(&lowering)
-        };
-        let whole = offer(message.bytes.min(SIMULATED_MOST))?;
-        let half = if message.bytes > SIMULATED_MOST { Some(offer(SIMULATED_MOST / 2)?) } else { None };
-        Ok(Deal { carrier: carrier.id, channels, partition, message, whole, half, stands_in: false })
+        let lowering = self.lower(partition, channels, carrier, message)?;
+        let offer = self.offers.add(&lowering)?;
+        Ok(Deal { carrier: carrier.id, channels, partition, message, offer, stands_in: false })
     }
 
     /// At most [`Market::time`].
     pub fn least(&self, deal: &Deal) -> Time {
-        self.known(deal).unwrap_or_else(|| self.offers.least(deal.whole))
+        self.offers.least(deal.offer)
     }
 
-    /// The time, where all of it has been simulated.
+    /// The time, where it has been simulated.
     pub fn known(&self, deal: &Deal) -> Option<Time> {
-        let whole = self.offers.known(deal.whole)?;
-        let Some(half) = deal.half else { return Some(whole) };
-        Some(along_the_line(self.offers.known(half)?, whole, deal.message.bytes))
+        self.offers.known(deal.offer)
     }
 
     /// What the message takes alone.
@@ -145,15 +135,7 @@ impl<'a> Market<'a> {
     pub fn time(&mut self, deal: &Deal) -> Result<Time> {
         let carrier = Strategy::find(deal.carrier)?;
         let context = self.context(deal.partition, deal.channels);
-        let mut simulate = |offer: Offer, bytes: u64| {
-            let lower = || Groups::new(&context, deal.partition)?.message(carrier, Message { bytes, ..deal.message });
-            self.offers.time(offer, &context, lower)
-        };
-        let whole = simulate(deal.whole, deal.message.bytes.min(SIMULATED_MOST))?;
-        match deal.half {
-            Some(half) => Ok(along_the_line(simulate(half, SIMULATED_MOST / 2)?, whole, deal.message.bytes)),
-            None => Ok(whole),
-        }
+        self.offers.time(deal.offer, &context, || Groups::new(&context, deal.partition)?.message(carrier, deal.message))
     }
 
     /// Collectives that were simulated, and how many there are that differ.
@@ -162,6 +144,6 @@ impl<'a> Market<'a> {
     }
 }
 
-fn words(fault: Box<Fault>) -> String {
+fn words(fault: &Fault) -> String {
     fault.message.clone()
 }

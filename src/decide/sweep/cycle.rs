@@ -9,9 +9,6 @@ use crate::case::Question;
 use crate::case::groups::Groups;
 use crate::case::groups::Message;
 use crate::case::pieces::Pieces;
-use crate::case::pieces::SIMULATED_MOST;
-use crate::case::pieces::along_the_line;
-use crate::case::pieces::follows;
 use crate::case::pieces::pieces;
 use crate::case::prices::Asked;
 use crate::decide::speculate::Drafter;
@@ -24,7 +21,6 @@ use crate::model::Eagle3;
 use crate::model::Model;
 use crate::plan::Kind;
 use crate::strategy::Context;
-use crate::strategy::Kernel;
 use crate::strategy::Logical;
 use crate::strategy::Strategy;
 use crate::units::Time;
@@ -88,22 +84,13 @@ impl Cycles {
 
 /// What a message takes alone, the gap before its kernel included.
 fn alone(question: &Question<'_>, message: Message, (strategy, context): (&Strategy, &Context<'_>), prices: &Prices) -> Result<Time> {
-    let time = |strategy: &Strategy, bytes: u64| {
-        let message = Message { bytes, ..message };
-        let asked = Asked::of(context, question.partition).with(strategy, kind(message.logical), bytes, message.stage);
-        let lower = || Groups::new(context, question.partition)?.message(strategy, message);
-        let priced = prices.of(question.machine, asked, lower)?;
-        let gap = question.machine.gpu_kind(0).map_or(Time::ZERO, |kind| Time::from_ns(kind.launch.graph_gap_ns.value));
-        let alone = priced.probe.alone().ok_or_else(|| Fault::new("simulation-deadlock", "a collective does not end"))?;
-        let launches = if priced.timed.blocks.is_empty() { 0 } else { u64::from(priced.timed.launches) };
-        Ok(Time(alone) + gap.times(launches))
-    };
-    if message.bytes <= SIMULATED_MOST {
-        return time(strategy, message.bytes);
-    }
-    let kernel = Groups::new(context, question.partition)?.message(strategy, message)?.kernel;
-    let runs = if kernel == Kernel::Nccl { follows(strategy, kernel)? } else { strategy };
-    Ok(along_the_line(time(runs, SIMULATED_MOST / 2)?, time(runs, SIMULATED_MOST)?, message.bytes))
+    let asked = Asked::of(context, question.partition).with(strategy, kind(message.logical), message.bytes, message.stage);
+    let lower = || Groups::new(context, question.partition)?.message(strategy, message);
+    let priced = prices.of(question.machine, asked, lower)?;
+    let gap = question.machine.gpu_kind(0).map_or(Time::ZERO, |kind| Time::from_ns(kind.launch.graph_gap_ns.value));
+    let alone = priced.probe.alone().ok_or_else(|| Fault::new("simulation-deadlock", "a collective does not end"))?;
+    let launches = if priced.timed.blocks.is_empty() { 0 } else { u64::from(priced.timed.launches) };
+    Ok(Time(alone) + gap.times(launches))
 }
 
 fn kind(logical: Logical) -> Kind {

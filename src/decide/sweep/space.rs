@@ -57,7 +57,7 @@ pub const RESULTS: [&str; 12] = [
 ];
 
 /// Machines with numbers of their own whose prices are kept.
-const PRICES_MAX: usize = 4;
+const PRICES_MAX: usize = 2;
 
 /// What a worker remembers at most of each kind.
 const KEPT_MAX: usize = 512;
