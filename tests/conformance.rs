@@ -146,7 +146,7 @@ fn every_plan_has_kernels_and_traces_of_it_conform() {
         let chains = plan
             .expand(0)
             .iter()
-            .map(|p| run::timing::Chain { block: p.block.0, name: p.id.name.to_owned(), count: 1, each_us: 2.0, low_us: 2.0, high_us: 2.0 })
+            .map(|p| run::timing::Chain { block: p.block.0, name: p.id.name.to_owned(), count: 1, each_us: 2.0, low_us: 2.0, high_us: 2.0, in_pass_us: None, experts: None })
             .collect();
         let measured = run::Measured {
             totals_us: vec![1000.0],

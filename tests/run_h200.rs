@@ -12,6 +12,7 @@ use lanecast::case::LaunchMode;
 use lanecast::case::Policy;
 use lanecast::case::Question;
 use lanecast::case::answer;
+use lanecast::import::input::Input;
 use lanecast::machine::Machine;
 use lanecast::model::Model;
 use lanecast::model::Phase;
@@ -94,8 +95,8 @@ impl Pass {
 }
 
 fn load(file: &Path) -> Pass {
-    let text = std::fs::read(file).expect("a committed trace");
-    let mut reader = Reader::open(&file.to_string_lossy(), text.as_slice()).expect("a trace");
+    let input = Input::open(file).expect("a committed trace");
+    let mut reader = Reader::open(&file.to_string_lossy(), input.stream()).expect("a trace");
     let rows = reader.read_all().expect("its rows");
     let header = reader.header().clone();
     let number = |key: &str| header.get(key).and_then(|text| text.parse::<u64>().ok()).expect(key);
@@ -112,7 +113,7 @@ fn load(file: &Path) -> Pass {
     context.environment.extend(SHARED.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let policy = Policy::single(Strategy::find(header.get("strategy").expect("strategy")).expect("known"));
     let simulated = answer(&question, &plan, &policy, &context, Options { reuse: true, records: false }).expect("an answer");
-    let file = file.file_name().expect("a name").to_string_lossy().into_owned();
+    let file = file.file_name().expect("a name").to_string_lossy().trim_end_matches(".gz").to_owned();
     Pass { file, header, rows, simulated, plan }
 }
 
@@ -120,7 +121,7 @@ fn passes() -> Vec<Pass> {
     let folder = path("traces/run-h200");
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut files: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "csv")).collect();
+        entries.map(|entry| entry.expect("an entry").path()).filter(|p| p.is_file()).collect();
     files.sort();
     files.iter().map(|file| load(file)).collect()
 }

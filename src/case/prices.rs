@@ -43,13 +43,14 @@ pub struct Asked {
     stage: u32,
     partition: Partition,
     members: Vec<usize>,
+    row_bytes: u64,
     environment: BTreeMap<String, String>,
     nccl: Option<crate::nccl::Version>,
 }
 
 impl Asked {
-    /// For the ranks, variables and versions of a context.
-    pub fn of(context: &Context<'_>, partition: Partition) -> Asked {
+    /// For the ranks, variables and versions of a context, and a token's bytes.
+    pub fn of(context: &Context<'_>, partition: Partition, row_bytes: u64) -> Asked {
         Asked {
             strategy: "",
             kind: Kind::AllReduce,
@@ -57,6 +58,7 @@ impl Asked {
             stage: 0,
             partition,
             members: context.members.clone(),
+            row_bytes,
             environment: context.environment.clone(),
             nccl: context.nccl,
         }

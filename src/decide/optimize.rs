@@ -200,6 +200,7 @@ impl<'a> Search<'a> {
         let mut context = Context::new(self.request.machine, partition.ranks() as usize);
         context.environment.clone_from(&self.request.environment);
         context.searches = self.searches.clone();
+        context.row_bytes = self.request.model.hidden * 2;
         if channels > 0 {
             for name in ["NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"] {
                 context.environment.insert(name.to_owned(), channels.to_string());
@@ -210,7 +211,7 @@ impl<'a> Search<'a> {
 
     /// An all-reduce of all ranks.
     fn price(&mut self, context: &Context<'_>, strategy: &'static Strategy, partition: Partition, bytes: u64) -> Result<Priced> {
-        let asked = Asked::of(context, partition).with(strategy, Kind::AllReduce, bytes, 0);
+        let asked = Asked::of(context, partition, context.row_bytes).with(strategy, Kind::AllReduce, bytes, 0);
         self.prices.of(self.request.machine, asked, || (strategy.lower)(context, strategy, Logical::AllReduce, bytes))
     }
 

@@ -292,6 +292,9 @@ fn time(options: &PassOptions, runner: &Runner<'_>, plan: &Plan, program: &[Vec<
     measured.total = spread(&measured.totals_us);
     if !options.total_only {
         measured.chains = timing::chains(runner, program, &groups(plan))?;
+        if !options.eager {
+            timing::in_pass(runner, program, &groups(plan), &mut measured.chains)?;
+        }
         measured.boundaries = timing::boundaries(runner, program)?;
     }
     Ok(measured)

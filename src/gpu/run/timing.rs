@@ -1,6 +1,7 @@
-//! Timing a pass in three layers: the total without instruments, each
-//! operation from chains of N against 2 N, and the blocks of one rank at a
-//! time by event nodes.
+//! Timing a pass in layers: the total without instruments; each operation by
+//! itself, from chains of N against 2 N; each operation in its place, from the
+//! pass against the pass without it; and the blocks of one rank at a time by
+//! event nodes.
 
 use crate::error::Result;
 use crate::gpu::fault::Explain;
@@ -18,6 +19,10 @@ pub type Spread = (f64, f64, f64);
 const CHAIN: usize = 16;
 /// Replays of a chain that count.
 const CHAIN_REPEATS: usize = 5;
+/// Operations rarer than this are too small a part of a pass to be told from its spread.
+const IN_PASS_LEAST: usize = 8;
+/// Replays of the whole pass and of one with less in it that count.
+const IN_PASS_REPEATS: usize = 5;
 /// Replays of an instrumented graph that count, per rank.
 const MARK_REPEATS: usize = 5;
 
@@ -36,6 +41,13 @@ pub struct Chain {
     pub low_us: f64,
     /// See `low_us`.
     pub high_us: f64,
+    /// (time of the pass − time of the pass without these operations) / their number.
+    #[serde(default)]
+    pub in_pass_us: Option<f64>,
+    /// Distinct experts of the last layer in the pass, and without these operations: what is left out changes
+    /// the numbers, and could change who is chosen.
+    #[serde(default)]
+    pub experts: Option<(u32, u32)>,
 }
 
 /// Blocks of one rank by event nodes.
@@ -54,8 +66,43 @@ pub struct Boundaries {
 /// # Errors
 /// When the device fails.
 pub fn total(runner: &Runner<'_>, program: &[Vec<Step>], repeats: usize) -> Result<Vec<f64>> {
-    let replay = runner.capture(|| runner.all(program, None))?;
+    let replay = runner.capture(|| runner.all(program, None, &[]))?;
     replay.times_us(3, repeats)
+}
+
+/// What each operation takes where it stands: the pass against a graph of the
+/// pass without it, in turns so that both see the same clocks. What is left out
+/// leaves the values of passes before it in place.
+///
+/// # Errors
+/// When the device fails.
+pub fn in_pass(
+    runner: &Runner<'_>,
+    program: &[Vec<Step>],
+    groups: &[(u32, &'static str, Vec<usize>)],
+    chains: &mut [Chain],
+) -> Result<()> {
+    let whole = runner.capture(|| runner.all(program, None, &[]))?;
+    whole.time_us()?;
+    for (block, name, places) in groups.iter().filter(|group| group.2.len() >= IN_PASS_LEAST) {
+        let Some(chain) = chains.iter_mut().find(|chain| chain.block == *block && chain.name == *name) else { continue };
+        let with = spread(&whole.times_us(0, IN_PASS_REPEATS)?).0;
+        let chosen = distinct_experts(runner)?;
+        let less = runner.capture(|| runner.all(program, None, places))?;
+        let without = spread(&less.times_us(1, IN_PASS_REPEATS)?).0;
+        chain.experts = chosen.zip(distinct_experts(runner)?);
+        chain.in_pass_us = Some((with - without) / places.len() as f64);
+    }
+    Ok(())
+}
+
+/// Of the last layer that ran, on the first rank.
+fn distinct_experts(runner: &Runner<'_>) -> Result<Option<u32>> {
+    let scratch = &runner.ranks[0].scratch;
+    if !scratch.has("entry_count") {
+        return Ok(None);
+    }
+    Ok(scratch.read::<u32>("entry_count", 1)?.first().copied())
 }
 
 /// Each operation from chains: the instances of an operation in all its layers,
@@ -79,6 +126,8 @@ pub fn chains(runner: &Runner<'_>, program: &[Vec<Step>], groups: &[(u32, &'stat
             each_us: each(long.0, short.0),
             low_us: each(long.1, short.2),
             high_us: each(long.2, short.1),
+            in_pass_us: None,
+            experts: None,
         });
     }
     Ok(rows)
@@ -106,7 +155,7 @@ pub fn boundaries(runner: &Runner<'_>, program: &[Vec<Step>]) -> Result<Vec<Boun
         let timing = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let events = (0..=blocks).map(|_| marked.context.new_event(timing).explain("make an event")).collect::<Result<Vec<_>>>()?;
         let marks = Marks { rank, events: &events };
-        let replay = runner.capture(|| runner.all(program, Some(&marks)))?;
+        let replay = runner.capture(|| runner.all(program, Some(&marks), &[]))?;
         replay.time_us()?;
         let mut stamps: Vec<Vec<f64>> = vec![Vec::new(); blocks + 1];
         let mut totals = Vec::new();
