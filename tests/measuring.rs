@@ -228,8 +228,11 @@ fn constants() -> String {
 /// Launches from one queue and from several.
 fn queues() -> String {
     let all = rows("micro.csv");
-    let value = |name: String| all.iter().find(|row| row["name"] == name).map_or_else(|| "-".to_owned(), |row| format!("{:.2}", number(row, "value")));
-    let line = |what: &str, of: &dyn Fn(u32) -> String| std::iter::once(what.to_owned()).chain([1, 2, 4, 8].map(|q| value(of(q)))).collect();
+    let value = |name: String| {
+        all.iter().find(|row| row["name"] == name).map_or_else(|| "-".to_owned(), |row| format!("{:.2}", number(row, "value")))
+    };
+    let line =
+        |what: &str, of: &dyn Fn(u32) -> String| std::iter::once(what.to_owned()).chain([1, 2, 4, 8].map(|q| value(of(q)))).collect();
     let mut body: Vec<Vec<String>> = vec![
         line("host, a launch of one thread of as many", &|q| format!("eager_issue_q{q}_us")),
         line("queued ahead, kernels that do nothing, each", &|q| format!("eager_turn_q{q}_us")),
@@ -238,7 +241,9 @@ fn queues() -> String {
         line("one graph, gap between kernels of 20 us", &|q| format!("graph_gap_q{q}_us")),
     ];
     for kinds in [1, 16] {
-        body.push(line(&format!("one graph, kernels of 16 KB of code, {kinds} in turn, each"), &|q| format!("graph_code_k{kinds}_q{q}_us")));
+        body.push(line(&format!("one graph, kernels of 16 KB of code, {kinds} in turn, each"), &|q| {
+            format!("graph_code_k{kinds}_q{q}_us")
+        }));
     }
     table(&["us", "1 queue", "2", "4", "8"], &body)
 }

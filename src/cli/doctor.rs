@@ -170,13 +170,11 @@ mod measured {
     use crate::trace::observation;
 
     /// Micro-benchmarks that tell a machine's state, of the many that `calibrate` takes.
-    const TELLING: [&str; 10] = [
+    const TELLING: [&str; 8] = [
         "clock_ghz",
         "eager_launch_us",
         "graph_gap_us",
-        "eager_gap_q1_us",
         "pingpong_l2_fence0_oneway_ns",
-        "pingpong_host_fence0_oneway_ns",
         "l2_read_latency_ns",
         "memory_read_latency_ns",
         "host_read_latency_ns",
@@ -185,7 +183,12 @@ mod measured {
 
     /// Looks, and measures launches, latencies, copies and, between ranks, NCCL: about a minute. Without a
     /// machine of the user's `own` the figures are held against this one as it should be.
-    pub fn measure(loaded: &mut Loaded, gathered: &mut Gathered, (scatter, sharing, own): (f64, u32, bool), session: &Session) -> Result<()> {
+    pub fn measure(
+        loaded: &mut Loaded,
+        gathered: &mut Gathered,
+        (scatter, sharing, own): (f64, u32, bool),
+        session: &Session,
+    ) -> Result<()> {
         let found = gpu::detect()?;
         let json = serde_json::to_string(&found).map_err(|error| Fault::new("detected", error.to_string()))?;
         let read = detected::read("this machine", &json)?;
@@ -204,13 +207,17 @@ mod measured {
         let mut parts = vec![Part::Micro, Part::Flows];
         if ranks > 1 {
             parts.push(Part::Nccl);
+            if sharing > 1 {
+                session.note("ranks share a GPU: they talk through its memory, so nothing here tells of links between GPUs");
+            }
         } else {
             session.note("one GPU: NCCL has nobody to talk to; --ranks-per-gpu 8 measures ranks that share it");
         }
         let options = Options {
             parts,
             ranks: vec![ranks.max(2)],
-            sizes: vec![verify, crate::decide::diagnose::scenario::LARGE_BYTES],
+            // Ranks that share a GPU have no link that a long message would show.
+            sizes: if sharing > 1 { vec![verify] } else { vec![verify, crate::decide::diagnose::scenario::LARGE_BYTES] },
             own_choice_only: true,
             ..Options::default()
         };

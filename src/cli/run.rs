@@ -108,9 +108,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let measured = run::measure(&options, &environment, &mut |text| session.detail(text))?;
     let scale = record::scale(&measured, &plan);
     if let Some(off) = scale.filter(|s| (s - 1.0).abs() > record::SCALE_OFF) {
-        session.warn(&format!(
-            "the pass takes {off:.3} of the sum of its operations: kinds are placed, not measured, by more than a tenth"
-        ));
+        session
+            .warn(&format!("the pass takes {off:.3} of the sum of its operations: kinds are placed, not measured, by more than a tenth"));
     }
     if let Some(path) = &arguments.trace {
         let header = header(&loaded, &options, &measured, strategy, &plan, scale);
@@ -211,15 +210,8 @@ fn way(strategy: &'static Strategy, context: &Context<'_>, bytes: u64) -> Result
 
 /// How a trace was timed.
 const TIMING: &str = "the total without instruments; starts of blocks from event nodes of one rank at a time, stretched to the total; \
-operations inside placed by what they add to the pass (in_pass_us: the pass against the pass without them) or, where there are fewer than 8, \
-by chains of 32 against 16 (chain_us), stretched to their block";
-
-/// The operation whose absence changed the number of distinct experts of the last layer most, with both numbers.
-fn experts_without(measured: &Measured) -> String {
-    let moved = |pair: (u32, u32)| pair.0.abs_diff(pair.1);
-    let most = measured.chains.iter().filter_map(|chain| Some((chain, chain.experts?))).max_by_key(|(_, pair)| moved(*pair));
-    most.map_or_else(String::new, |(chain, (with, without))| format!("{with} in the pass, {without} without {}", chain.name))
-}
+operations inside placed by what they add to the pass (in_pass_us: the pass against the pass without them, experts chosen by fixed random \
+scores in both) or, collectives and operations of which there are fewer than 8, by chains of 32 against 16 (chain_us), stretched to their block";
 
 fn header(loaded: &Loaded, options: &PassOptions, measured: &Measured, strategy: &Strategy, plan: &Plan, scale: Option<f64>) -> Header {
     let mut header = Header::from_source("measured");
@@ -247,7 +239,7 @@ fn header(loaded: &Loaded, options: &PassOptions, measured: &Measured, strategy:
         ("scale", scale.map_or_else(String::new, |s| format!("{s:.4}"))),
         ("scale_alone", record::scale_alone(measured, plan).map_or_else(String::new, |s| format!("{s:.4}"))),
         ("timing", TIMING.to_owned()),
-        ("experts_without", experts_without(measured)),
+        ("total_fixed_choices_us", measured.fixed_us.map_or_else(String::new, |us| format!("{us:.1}"))),
         ("weights", format!("random, from pools of {} bytes a rank that layers share", measured.rank_bytes)),
         ("clock_ghz", format!("{:.3} {:.3}", measured.clock_ghz.0, measured.clock_ghz.1)),
         ("copy_gbps", format!("{:.0}", measured.copy_gbps)),

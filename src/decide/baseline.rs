@@ -165,7 +165,8 @@ mod tests {
         let newer = BTreeMap::from([("driver".to_owned(), "596.01".to_owned())]);
         assert_eq!(read.moved(&newer).len(), 1);
         let besides = |us: f64| read.drifts_of(&[reading(us)], 0.03).iter().map(|d| (d.real, d.worse)).collect::<Vec<_>>();
-        assert_eq!((besides(3.8), besides(4.5), besides(2.9)), (vec![(false, true)], vec![(true, true)], vec![(true, false)]));
+        // Launches scatter by 15 %: 42 % is the bound.
+        assert_eq!((besides(4.6), besides(6.0), besides(2.2)), (vec![(false, true)], vec![(true, true)], vec![(true, false)]));
         assert_eq!(Baseline::from_toml("b.toml", "format = 7\ndate = \"x\"").expect_err("newer").code, "baseline");
     }
 }

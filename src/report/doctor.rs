@@ -73,7 +73,12 @@ pub fn measured(readings: &[Reading]) -> Vec<Section> {
     all.extend(columns.iter().map(|(key, heading)| Column::number(key, heading)));
     let mut table = Table::new(all);
     for reading in readings {
-        table.row(vec![reading.name.as_str().into(), digits(reading.value).into(), digits(reading.low).into(), digits(reading.high).into()]);
+        table.row(vec![
+            reading.name.as_str().into(),
+            digits(reading.value).into(),
+            digits(reading.low).into(),
+            digits(reading.high).into(),
+        ]);
     }
     vec![Section { heading: "Measured".to_owned(), blocks: vec![Block::Table(table)] }]
 }

@@ -28,11 +28,12 @@ COUNTS=$(for n in 2 4 8; do [ "$n" -le "$SHOWN" ] && echo "$n"; done | paste -sd
 SIZES=256,1K,4K,8K,14336,28672,43008,57344,64K,128K,256K,1M,4M,16M
 CHANNELS=1,2,4,8,16
 TOKENS="1 3 4"
+MINUTES=9
 OURS="one-shot-push one-shot-pull two-shot two-shot-push hierarchical fused-one-shot mscclpp-allpair mscclpp-packet"
 NCCL="nccl-default nccl-16-channels nccl-few-channels nccl-ring-ll nccl-tree-ll"
 HOST="nccl-host-staged host-staged"
 if [ "$SHORT" = 1 ]; then
-    SIZES=14336,43008,1M; CHANNELS=1,4; TOKENS=3; OURS=one-shot-push; NCCL=nccl-ring-ll; HOST=host-staged
+    SIZES=14336,43008; CHANNELS=1,4; TOKENS=3; MINUTES=1; OURS=one-shot-push; NCCL=nccl-ring-ll; HOST=host-staged
     COUNTS=$SHOWN
 fi
 
@@ -40,15 +41,15 @@ fi
 steps() {
     echo "detect|60|$LANECAST detect -o machine.toml --id validated --ranks-per-gpu $SHARE"
     echo "detected.json|60|$LANECAST detect --format json > detected.json"
-    echo "calibrate-p2p|600|$LANECAST calibrate --full --minutes 9 --ranks $SHOWN -o calibrate-p2p --id validated"
-    echo "calibrate-host|420|NCCL_P2P_DISABLE=1 $LANECAST calibrate --full --only host,nccl --minutes 6 --ranks $COUNTS --sizes $SIZES -o calibrate-host --id validated"
+    echo "calibrate-p2p|600|$LANECAST calibrate --full --minutes $MINUTES --ranks $SHOWN -o calibrate-p2p --id validated"
+    echo "calibrate-host|600|NCCL_P2P_DISABLE=1 $LANECAST calibrate --full --only host,nccl --minutes $MINUTES --ranks $COUNTS --sizes $SIZES -o calibrate-host --id validated"
     for threads in default 64 512; do
         set_threads=""; [ "$threads" != default ] && set_threads="NCCL_NTHREADS=$threads "
-        echo "grid-nccl-threads-$threads|600|$set_threads$LANECAST calibrate --full --only nccl --minutes 9 --ranks $COUNTS --sizes $SIZES --channels $CHANNELS -o grid-nccl-threads-$threads --id validated"
+        echo "grid-nccl-threads-$threads|600|$set_threads$LANECAST calibrate --full --only nccl --minutes $MINUTES --ranks $COUNTS --sizes $SIZES --channels $CHANNELS -o grid-nccl-threads-$threads --id validated"
     done
-    echo "grid-ours|600|$LANECAST calibrate --full --only ours --minutes 9 --ranks $COUNTS --sizes $SIZES -o grid-ours --id validated"
-    echo "variables|300|$LANECAST calibrate --full --only variables,versus --minutes 4 --ranks $SHOWN -o variables --id validated"
-    echo "check|600|$LANECAST calibrate --check --minutes 9 --ranks $COUNTS --sizes 2,42,43008,1M --calls 200 -o check --id validated"
+    echo "grid-ours|600|$LANECAST calibrate --full --only ours --minutes $MINUTES --ranks $COUNTS --sizes $SIZES -o grid-ours --id validated"
+    echo "variables|600|$LANECAST calibrate --full --only variables,versus --minutes $MINUTES --ranks $SHOWN -o variables --id validated"
+    echo "check|600|$LANECAST calibrate --check --minutes $MINUTES --ranks $COUNTS --sizes 2,42,43008,1M --calls 200 -o check --id validated"
     for tokens in $TOKENS; do
         for launch in graph eager; do
             for strategy in $OURS $NCCL $HOST; do

@@ -52,8 +52,13 @@ pub fn scale(measured: &Measured, plan: &Plan) -> Option<f64> {
 }
 
 /// What an operation adds to the pass: where it stands, or by itself where only
-/// that is known; what runs beside others then adds nothing.
+/// that is known; what runs beside others then adds nothing. A collective counts
+/// by itself: without it ranks would not wait for each other, and what they wait
+/// is not its own time.
 fn placed_us(measured: &Measured, planned: &Planned<'_>) -> f64 {
+    if planned.action.collective().is_some() {
+        return chain_us(measured, planned);
+    }
     in_pass_us(measured, planned).unwrap_or_else(|| if beside(planned.id.name) { 0.0 } else { chain_us(measured, planned) })
 }
 

@@ -44,11 +44,6 @@ impl Scratch {
         Ok(self.buffer.address() + place.0)
     }
 
-    /// Whether there is such a buffer.
-    pub fn has(&self, name: &str) -> bool {
-        self.places.contains_key(name)
-    }
-
     /// Reads bf16 or other elements of a buffer from its start.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use crate::gpu::run::execute::Marks;
 use crate::gpu::run::execute::Runner;
 use crate::gpu::run::program::Step;
 use crate::gpu::run::program::Work;
+use crate::gpu::run::weights::Pool;
 use cudarc::driver::sys;
 
 /// Median, least and most, in microseconds.
@@ -44,10 +45,6 @@ pub struct Chain {
     /// (time of the pass − time of the pass without these operations) / their number.
     #[serde(default)]
     pub in_pass_us: Option<f64>,
-    /// Distinct experts of the last layer in the pass, and without these operations: what is left out changes
-    /// the numbers, and could change who is chosen.
-    #[serde(default)]
-    pub experts: Option<(u32, u32)>,
 }
 
 /// Blocks of one rank by event nodes.
@@ -72,7 +69,9 @@ pub fn total(runner: &Runner<'_>, program: &[Vec<Step>], repeats: usize) -> Resu
 
 /// What each operation takes where it stands: the pass against a graph of the
 /// pass without it, in turns so that both see the same clocks. What is left out
-/// leaves the values of passes before it in place.
+/// leaves the values of passes before it in place; so that no other experts are
+/// chosen then, both choose by fixed random scores. Returns the whole pass's
+/// time with those.
 ///
 /// # Errors
 /// When the device fails.
@@ -81,28 +80,42 @@ pub fn in_pass(
     program: &[Vec<Step>],
     groups: &[(u32, &'static str, Vec<usize>)],
     chains: &mut [Chain],
-) -> Result<()> {
-    let whole = runner.capture(|| runner.all(program, None, &[]))?;
-    whole.time_us()?;
+) -> Result<f64> {
+    let program = with_fixed_choices(runner, program);
+    let whole = runner.capture(|| runner.all(&program, None, &[]))?;
+    let all_us = spread(&whole.times_us(1, IN_PASS_REPEATS)?).0;
     for (block, name, places) in groups.iter().filter(|group| group.2.len() >= IN_PASS_LEAST) {
         let Some(chain) = chains.iter_mut().find(|chain| chain.block == *block && chain.name == *name) else { continue };
         let with = spread(&whole.times_us(0, IN_PASS_REPEATS)?).0;
-        let chosen = distinct_experts(runner)?;
-        let less = runner.capture(|| runner.all(program, None, places))?;
+        let less = runner.capture(|| runner.all(&program, None, places))?;
         let without = spread(&less.times_us(1, IN_PASS_REPEATS)?).0;
-        chain.experts = chosen.zip(distinct_experts(runner)?);
         chain.in_pass_us = Some((with - without) / places.len() as f64);
     }
-    Ok(())
+    Ok(all_us)
 }
 
-/// Of the last layer that ran, on the first rank.
-fn distinct_experts(runner: &Runner<'_>) -> Result<Option<u32>> {
-    let scratch = &runner.ranks[0].scratch;
-    if !scratch.has("entry_count") {
-        return Ok(None);
+/// Bytes from one layer's fixed scores to the next: 8 tokens of 512 experts.
+const SCORES_BYTES: u64 = 8 * 512 * 2;
+
+/// The program with experts chosen by random numbers of a weight pool, others in each layer, alike on all ranks
+/// where the pool is; what is computed is unchanged.
+fn with_fixed_choices(runner: &Runner<'_>, program: &[Vec<Step>]) -> Vec<Vec<Step>> {
+    let mut program = program.to_vec();
+    for (steps, rank) in program.iter_mut().zip(runner.ranks) {
+        let pool = [Pool::Replicated, Pool::Sharded].map(|pool| rank.pools.buffer(pool)).into_iter().max_by_key(|pool| pool.bytes());
+        let Some(pool) = pool else { continue };
+        let places = (pool.bytes() as u64 / SCORES_BYTES).max(1);
+        for step in steps.iter_mut().filter(|step| step.id.name == "router") {
+            // The product, the choice, the list of distinct experts.
+            if let (Work::Kernels(kernels), Some(layer)) = (&mut step.work, step.id.place.layer())
+                && let [_, choice, _] = kernels.as_mut_slice()
+                && pool.bytes() as u64 >= SCORES_BYTES
+            {
+                choice.words.set(0, pool.address() + u64::from(layer) % places * SCORES_BYTES);
+            }
+        }
     }
-    Ok(scratch.read::<u32>("entry_count", 1)?.first().copied())
+    program
 }
 
 /// Each operation from chains: the instances of an operation in all its layers,
@@ -127,7 +140,6 @@ pub fn chains(runner: &Runner<'_>, program: &[Vec<Step>], groups: &[(u32, &'stat
             low_us: each(long.1, short.2),
             high_us: each(long.2, short.1),
             in_pass_us: None,
-            experts: None,
         });
     }
     Ok(rows)
