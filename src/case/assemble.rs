@@ -82,6 +82,9 @@ impl Assembled {
     }
 }
 
+/// Bytes of an activation: 16 bits.
+const ACTIVATION_BYTES: u64 = 2;
+
 /// The kind of the routed experts' kernels.
 pub const EXPERTS: &str = "experts";
 
@@ -123,15 +126,17 @@ pub fn assemble_at(
 ) -> Result<(Assembled, Vec<Arc<Probe>>)> {
     let machine = question.machine;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
-    let part = &shared(kind, sharers(machine, plan));
+    let sharing = sharers(machine, plan);
+    let row_bytes = question.row_bytes();
+    let part = &shared(kind, sharing);
     let mut builder = Builder {
         machine,
         kind,
         part,
         plan,
         policy,
-        groups: Groups::new(context, plan.partition)?,
-        asked: Asked::of(context, plan.partition),
+        groups: Groups::new(context, plan.partition, row_bytes)?,
+        asked: Asked::of(context, plan.partition, row_bytes),
         prices,
         probes: Vec::new(),
         known: BTreeMap::new(),
@@ -148,6 +153,7 @@ pub fn assemble_at(
                         LaunchMode::Graph => ChainLaunch::Graph,
                         LaunchMode::Eager => ChainLaunch::Framework,
                     },
+                    sharing,
                 ),
             },
             collectives: Vec::new(),
@@ -158,6 +164,7 @@ pub fn assemble_at(
             partition: plan.partition,
         },
         gap: Time::from_ns(kind.launch.graph_gap_ns.value).0,
+        second_stream: question.launch == LaunchMode::Graph,
     };
     if builder.assembled.program.ranks > 64 {
         return Err(Fault::new("ranks-too-many", "at most 64 ranks can be simulated"));
@@ -211,7 +218,10 @@ struct Builder<'a> {
     /// Collectives of the program by kind, bytes, whether strategies compete for them, and stage.
     known: BTreeMap<(Kind, u64, bool, u32), u32>,
     assembled: Assembled,
+    /// What the prices of kernels hold of a graph's gaps.
     gap: u64,
+    /// Whether shared experts run beside the routed ones.
+    second_stream: bool,
 }
 
 impl Builder<'_> {
@@ -291,11 +301,12 @@ impl Builder<'_> {
 
     /// Time of an operation without the gaps that the simulator adds per launch.
     ///
-    /// Shared experts run on a second stream beside the routed ones (SGLang and
-    /// vLLM do so for decode): their fixed times hide there, their bytes do not.
+    /// Shared experts run on a second stream beside the routed ones where a graph
+    /// is captured (SGLang and vLLM do so for decode): their fixed times hide
+    /// there, their bytes do not. Launched from the host they run in line.
     fn duration(&self, op: &Op) -> u64 {
         let parts = cost::parts(op, self.kind, Cache::Cold);
-        let beside = op.name.starts_with("shared_") && op.name.ends_with("_proj");
+        let beside = self.second_stream && op.name.starts_with("shared_") && op.name.ends_with("_proj");
         let shared = cost::parts(op, self.part, Cache::Cold).memory_ns;
         let whole = match (beside, self.part.chip.memory_gbps.value == self.kind.chip.memory_gbps.value) {
             (true, _) => Time::from_ns(shared),

@@ -27,20 +27,21 @@ pub struct Message {
 pub struct Groups<'a> {
     whole: &'a Context<'a>,
     partition: Partition,
+    row_bytes: u64,
     known: BTreeMap<Vec<usize>, Context<'a>>,
 }
 
 impl<'a> Groups<'a> {
-    /// Those of a partition; `whole` has all of its ranks.
+    /// Those of a partition; `whole` has all of its ranks. A token's activations have `row_bytes`.
     ///
     /// # Errors
     /// `partition-ranks` when the context has another number of them.
-    pub fn new(whole: &'a Context<'a>, partition: Partition) -> Result<Groups<'a>> {
+    pub fn new(whole: &'a Context<'a>, partition: Partition, row_bytes: u64) -> Result<Groups<'a>> {
         if whole.ranks as u64 != u64::from(partition.ranks()) {
             let (tp, pp) = (partition.tp, partition.pp);
             return Err(Fault::new("partition-ranks", format!("TP {tp} × PP {pp} does not split {} ranks", whole.ranks)));
         }
-        Ok(Groups { whole, partition, known: BTreeMap::new() })
+        Ok(Groups { whole, partition, row_bytes, known: BTreeMap::new() })
     }
 
     /// How a strategy carries a message out.
@@ -72,13 +73,14 @@ impl<'a> Groups<'a> {
 
     /// Among some of the ranks, numbered as the whole numbers them.
     fn lower(&mut self, seats: Vec<usize>, strategy: &Strategy, logical: Logical, bytes: u64) -> Result<Lowering> {
-        if seats.len() == self.whole.ranks {
+        // Kernels that normalise deal their blocks by tokens; the others share the caller's communicators.
+        if seats.len() == self.whole.ranks && !strategy.fuses_norm {
             return (strategy.lower)(self.whole, strategy, logical, bytes);
         }
-        let whole = self.whole;
+        let (whole, row_bytes) = (self.whole, self.row_bytes);
         let context = self.known.entry(seats.clone()).or_insert_with(|| {
             let members = seats.iter().filter_map(|&seat| whole.members.get(seat).copied()).collect();
-            whole.among(members)
+            whole.among(members).with_rows(row_bytes)
         });
         Ok((strategy.lower)(context, strategy, logical, bytes)?.among(&seats, whole.ranks))
     }

@@ -48,15 +48,21 @@ pub struct Asked {
 struct Circumstances {
     partition: Partition,
     members: Vec<usize>,
+    row_bytes: u64,
     environment: BTreeMap<String, String>,
     nccl: Option<crate::nccl::Version>,
 }
 
 impl Asked {
-    /// For the ranks, variables and versions of a context.
-    pub fn of(context: &Context<'_>, partition: Partition) -> Asked {
-        let of =
-            Circumstances { partition, members: context.members.clone(), environment: context.environment.clone(), nccl: context.nccl };
+    /// For the ranks, variables and versions of a context, and a token's bytes.
+    pub fn of(context: &Context<'_>, partition: Partition, row_bytes: u64) -> Asked {
+        let of = Circumstances {
+            partition,
+            members: context.members.clone(),
+            row_bytes,
+            environment: context.environment.clone(),
+            nccl: context.nccl,
+        };
         Asked { strategy: "", kind: Kind::AllReduce, bytes: 0, stage: 0, of: Arc::new(of) }
     }
 

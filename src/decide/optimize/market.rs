@@ -42,6 +42,8 @@ type Key = (Partition, u32, &'static str, Message);
 pub struct Market<'a> {
     machine: &'a Machine,
     environment: &'a BTreeMap<String, String>,
+    /// Of a token's activations.
+    row_bytes: u64,
     searches: Searches,
     offers: Offers<'a>,
     contexts: Vec<(Partition, u32, Rc<Context<'a>>)>,
@@ -52,10 +54,10 @@ pub struct Market<'a> {
 
 impl<'a> Market<'a> {
     /// Nothing lowered yet.
-    pub fn new(machine: &'a Machine, environment: &'a BTreeMap<String, String>) -> Market<'a> {
+    pub fn new(machine: &'a Machine, environment: &'a BTreeMap<String, String>, row_bytes: u64) -> Market<'a> {
         let searches = Searches::default();
         let offers = Offers::new(machine, searches.routes(machine));
-        Market { machine, environment, searches, offers, contexts: Vec::new(), own: BTreeMap::new(), deals: BTreeMap::new() }
+        Market { machine, environment, row_bytes, searches, offers, contexts: Vec::new(), own: BTreeMap::new(), deals: BTreeMap::new() }
     }
 
     /// The ranks of a split under so many channels.
@@ -73,7 +75,7 @@ impl<'a> Market<'a> {
 
     fn lower(&mut self, partition: Partition, channels: u32, strategy: &Strategy, message: Message) -> Result<Lowering> {
         let context = self.context(partition, channels);
-        Groups::new(&context, partition)?.message(strategy, message)
+        Groups::new(&context, partition, self.row_bytes)?.message(strategy, message)
     }
 
     /// How a strategy would carry a message, or why it cannot.
@@ -135,7 +137,8 @@ impl<'a> Market<'a> {
     pub fn time(&mut self, deal: &Deal) -> Result<Time> {
         let carrier = Strategy::find(deal.carrier)?;
         let context = self.context(deal.partition, deal.channels);
-        self.offers.time(deal.offer, &context, || Groups::new(&context, deal.partition)?.message(carrier, deal.message))
+        let row_bytes = self.row_bytes;
+        self.offers.time(deal.offer, &context, || Groups::new(&context, deal.partition, row_bytes)?.message(carrier, deal.message))
     }
 
     /// Collectives that were simulated, and how many there are that differ.

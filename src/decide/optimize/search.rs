@@ -61,7 +61,7 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub fn new(request: &'a Request<'a>, exhaustive: bool) -> Search<'a> {
-        let market = Market::new(&request.case.machine, &request.case.environment);
+        let market = Market::new(&request.case.machine, &request.case.environment, request.case.question().row_bytes());
         let worlds = worlds(&request.strategies, &request.channels).into();
         Search { request, market, worlds, exhaustive, refused: BTreeMap::new() }
     }

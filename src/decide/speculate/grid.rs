@@ -116,6 +116,7 @@ pub(super) fn context<'a>(case: &'a Case, searches: &Searches) -> Context<'a> {
     let mut context = Context::new(&case.machine, case.partition.ranks() as usize);
     context.environment.clone_from(&case.environment);
     context.searches = searches.clone();
+    context.row_bytes = case.question().row_bytes();
     context
 }
 

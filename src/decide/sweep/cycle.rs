@@ -84,8 +84,9 @@ impl Cycles {
 
 /// What a message takes alone, the gap before its kernel included.
 fn alone(question: &Question<'_>, message: Message, (strategy, context): (&Strategy, &Context<'_>), prices: &Prices) -> Result<Time> {
-    let asked = Asked::of(context, question.partition).with(strategy, kind(message.logical), message.bytes, message.stage);
-    let lower = || Groups::new(context, question.partition)?.message(strategy, message);
+    let asked =
+        Asked::of(context, question.partition, question.row_bytes()).with(strategy, kind(message.logical), message.bytes, message.stage);
+    let lower = || Groups::new(context, question.partition, question.row_bytes())?.message(strategy, message);
     let priced = prices.of(question.machine, asked, lower)?;
     let gap = question.machine.gpu_kind(0).map_or(Time::ZERO, |kind| Time::from_ns(kind.launch.graph_gap_ns.value));
     let alone = priced.probe.alone().ok_or_else(|| Fault::new("simulation-deadlock", "a collective does not end"))?;

@@ -164,6 +164,7 @@ fn lower(case: &Case, searches: &Searches, strategies: &[&'static Strategy]) -> 
     let mut context = Context::new(&case.machine, case.partition.ranks() as usize);
     context.environment.clone_from(&case.environment);
     context.searches = searches.clone();
+    context.row_bytes = question.row_bytes();
     let apart = pieces(&question, &plan, &context, false)?.pass;
     let mut lowered = Lowered { distinct: Vec::new(), nominal: Vec::new(), base_ms: Vec::new(), uses: Vec::new() };
     for strategy in strategies {
