@@ -28,6 +28,7 @@ use crate::decide::speculate::acceptance::Shape;
 use crate::decide::speculate::speculate;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::input::Input;
 use crate::import::serving;
 use crate::model::Draft;
 use crate::model::Eagle3;
@@ -107,7 +108,7 @@ pub struct Arguments {
 /// # Errors
 /// Bad input, or nothing that can run.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let case = &loaded.0;
     let (asked, shapes) = shapes(arguments)?;
     let request = Request {
@@ -218,10 +219,10 @@ fn acceptance(arguments: &Arguments, case: &Case, drafts: u64) -> Result<ByBatch
 
 /// Runs of a benchmark file, whatever its form.
 fn serving_runs(path: &Path) -> Result<Vec<serving::ServingObservation>> {
-    let bytes = std::fs::read(path).map_err(|error| Fault::io("read", path, &error))?;
+    let text = Input::open(path)?.text()?;
     let name = path.to_string_lossy();
-    let starts = |text: &str| bytes.iter().copied().skip_while(u8::is_ascii_whitespace).zip(text.bytes()).all(|(a, b)| a == b);
-    if starts("{") || starts("[") { Ok(serving::read(&name, bytes.as_slice())?.serving) } else { serving::read_csv(&name, &bytes) }
+    let is_json = text.trim_start().starts_with(['{', '[']);
+    if is_json { Ok(serving::read(&name, text.as_bytes())?.serving) } else { serving::read_csv(&name, text.as_bytes()) }
 }
 
 /// The asked batch first, then the others of the list.
