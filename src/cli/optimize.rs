@@ -7,6 +7,7 @@ use clap::Args;
 use crate::cli::output::Output;
 use crate::cli::question::environment;
 use crate::cli::question::strategies;
+use crate::cli::question::warn_of_variables;
 use crate::cli::session::Session;
 use crate::decide::optimize;
 use crate::decide::optimize::Found;
@@ -76,6 +77,9 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let machine = Machine::load(&arguments.machine)?;
     let model = Model::load(&arguments.model)?;
+    if let Some(unknown) = model.unknown_architecture() {
+        session.warn(&unknown);
+    }
     if !(0.0..=1.0).contains(&arguments.acceptance) {
         return Err(Fault::new("optimize-bad-value", "the acceptance is a chance from 0 to 1"));
     }
@@ -89,13 +93,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         model: &model,
         batch: arguments.batch,
         context: arguments.context,
-        drafts: arguments.drafts.iter().copied().map(|drafts| drafts.min(1 << 16)).collect(),
+        drafts: drafts(&arguments.drafts)?,
         acceptance: arguments.acceptance,
         partitions: partitions(&arguments.partitions, ranks)?,
         strategies: choices,
         channels: arguments.channels.clone(),
         environment: environment(&arguments.env)?,
     };
+    warn_of_variables(&request.environment, &machine, session)?;
     let found = optimize::optimize(&request, arguments.exhaustive)?;
     let rows = table(&found);
     let mut blocks = vec![Block::Text(summary(&found, &arguments.machine))];
@@ -112,6 +117,17 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         reproduce: session.reproduce().input("machine", machine.to_toml().as_bytes()),
         passed: true,
     })
+}
+
+/// More are no drafts: a tree of SGLang's has at most some hundreds.
+const DRAFTS_MAX: u64 = 1024;
+
+fn drafts(listed: &[u64]) -> Result<Vec<u64>> {
+    match listed.iter().find(|drafts| **drafts > DRAFTS_MAX) {
+        Some(many) => Err(Fault::new("optimize-bad-value", format!("{many} draft tokens in one pass are not possible"))
+            .help(format!("expected 0 to {DRAFTS_MAX}: --drafts 0,1,2,3"))),
+        None => Ok(listed.to_vec()),
+    }
 }
 
 fn partitions(listed: &[String], ranks: u32) -> Result<Vec<Partition>> {

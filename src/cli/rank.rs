@@ -53,7 +53,7 @@ pub struct Arguments {
 /// # Errors
 /// Bad input, or a baseline that cannot run.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let request = Request {
         question: loaded.question(),
         strategies: strategies(arguments.strategies.as_deref())?,

@@ -47,7 +47,7 @@ pub struct Arguments {
 /// # Errors
 /// Bad input, a strategy that cannot run, files that cannot be written.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let strategy = Strategy::find(&arguments.strategy)?;
     let question = loaded.question().under(strategy);
     let mut context = Context::new(&loaded.machine, loaded.partition.ranks() as usize);

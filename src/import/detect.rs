@@ -203,8 +203,19 @@ fn xml_kind(start: &str) -> Option<ForeignKind> {
 /// Whether a text looks like one kind.
 type Test = fn(&str) -> bool;
 
+/// What a text looks like, by the first test that fits.
 fn text_kind(text: &str) -> Option<ForeignKind> {
-    let tests: [(Test, ForeignKind); 15] = [
+    const LAST: [(Test, ForeignKind); 2] = [
+        (|t| t.lines().any(|l| l.starts_with("NCCL version ")), ForeignKind::NcclLog),
+        (|t| t.contains("busbw"), ForeignKind::NcclTestsText),
+    ];
+    let last = || LAST.iter().find(|(test, _)| test(text)).map(|(_, kind)| *kind);
+    text_kinds(text).first().copied().or_else(last)
+}
+
+/// All that a text looks like: outputs of several tools may be pasted together.
+pub fn text_kinds(text: &str) -> Vec<ForeignKind> {
+    let tests: [(Test, ForeignKind); 13] = [
         (|t| t.lines().any(nsys_csv::is_header), ForeignKind::NsysTrace),
         (|t| t.lines().any(summary::is_header), ForeignKind::NsysSummary),
         (aiconfigurator::detect, ForeignKind::AiConfigurator),
@@ -219,10 +230,8 @@ fn text_kind(text: &str) -> Option<ForeignKind> {
         (lspci::detect, ForeignKind::Lspci),
         (host_settings::detect_params, ForeignKind::DriverParams),
         (host_settings::detect_cmdline, ForeignKind::KernelCmdline),
-        (|t| t.lines().any(|l| l.starts_with("NCCL version ")), ForeignKind::NcclLog),
-        (|t| t.contains("busbw"), ForeignKind::NcclTestsText),
     ];
-    tests.iter().find(|(test, _)| test(text)).map(|(_, kind)| *kind)
+    tests.iter().filter(|(test, _)| test(text)).map(|(_, kind)| *kind).collect()
 }
 
 fn kind_by_name(name: &str) -> Option<ForeignKind> {

@@ -72,14 +72,46 @@ pub fn read_path(path: &Path, kind: Option<ForeignKind>) -> Result<Outcome> {
         };
     }
     let input = Input::open(path)?;
-    let kind = match kind {
-        Some(kind) => kind,
-        None => detect::detect_kind(input.head(), &input.name)?,
+    let Some(kind) = kind else {
+        let kind = detect::detect_kind(input.head(), &input.name)?;
+        return if kind == ForeignKind::NsysSqlite && path != Path::new("-") { sqlite(path) } else { read_all_in(input, kind) };
     };
     if kind == ForeignKind::NsysSqlite && path != Path::new("-") {
         return sqlite(path);
     }
     read_input(input, kind)
+}
+
+/// Larger files hold one output; what people paste together is smaller.
+const PASTE_BYTES_MAX: u64 = 4 << 20;
+
+/// Reads all outputs that were pasted into one text; `kind` is what it looks like first.
+fn read_all_in(mut input: Input, kind: ForeignKind) -> Result<Outcome> {
+    let name = input.name.clone();
+    let Some(text) = input.whole(PASTE_BYTES_MAX)? else { return read_input(input, kind) };
+    let kinds = detect::text_kinds(text);
+    if kinds.len() < 2 || !kinds.contains(&kind) {
+        return read_input(input, kind);
+    }
+    let (mut all, mut first_fault, mut read) = (Outcome::default(), None, Vec::new());
+    for kind in kinds {
+        match read_input(Input::from_bytes(&name, text.as_bytes())?, kind) {
+            Ok(outcome) => {
+                read.push(kind.name());
+                all.merge(outcome);
+            }
+            Err(fault) => {
+                all.warn(format!("{name} looks like {} too, but cannot be read as that: {}", kind.name(), fault.message));
+                first_fault = first_fault.or(Some(fault));
+            }
+        }
+    }
+    match (first_fault, read.len()) {
+        (Some(fault), 0) => return Err(fault),
+        (_, 2..) => all.understood(format!("{name} holds several outputs: {}", read.join(", "))),
+        _ => {}
+    }
+    Ok(all)
 }
 
 /// Reads bytes that came from `name`; SQLite needs a path.
@@ -88,11 +120,13 @@ pub fn read_path(path: &Path, kind: Option<ForeignKind>) -> Result<Outcome> {
 /// See [`read_path`].
 pub fn read_bytes(name: &str, bytes: &[u8], kind: Option<ForeignKind>) -> Result<Outcome> {
     let input = Input::from_bytes(name, bytes)?;
-    let kind = match kind {
-        Some(kind) => kind,
-        None => detect::detect_kind(input.head(), name)?,
-    };
-    read_input(input, kind)
+    match kind {
+        Some(kind) => read_input(input, kind),
+        None => {
+            let kind = detect::detect_kind(input.head(), name)?;
+            read_all_in(input, kind)
+        }
+    }
 }
 
 /// Reads several files and joins what they say; traces are sorted.

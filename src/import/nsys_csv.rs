@@ -86,6 +86,9 @@ pub fn read(name: &str, input: impl BufRead) -> Result<Outcome> {
 
 fn columns_of(header: &str) -> Option<Columns> {
     let names: Vec<&str> = header.split(',').map(str::trim).collect();
+    if names.iter().enumerate().any(|(at, name)| names[..at].contains(name)) {
+        return None;
+    }
     let place = |wanted: &[&str]| names.iter().position(|n| wanted.iter().any(|w| n.starts_with(w)));
     let power = |name: &str| match name.split(['(', ')']).nth(1).map(|u| u.trim().trim_end_matches("ec")) {
         Some("ns") => Some(0),

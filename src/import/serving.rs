@@ -301,7 +301,7 @@ pub fn read_csv(name: &str, bytes: &[u8]) -> Result<Vec<ServingObservation>> {
         }
         runs.push(run);
     }
-    Ok(runs)
+    if runs.is_empty() { Err(table.no_rows()) } else { Ok(runs) }
 }
 
 #[cfg(test)]

@@ -52,6 +52,9 @@ pub fn read(name: &str, text: &str) -> Result<Outcome> {
         return Err(Fault::new(CODE, format!("{name} has no header line `Time (%),Total Time (ns),Instances,…`")));
     };
     let names = line::split(header).unwrap_or_default();
+    if let Some(twice) = line::twice(&names) {
+        return Err(Fault::new(CODE, format!("{name}: the column `{twice}` stands there twice")));
+    }
     let place = |wanted: &str| names.iter().position(|n| n.trim().starts_with(wanted));
     let mut outcome = Outcome::default();
     for (number, row) in lines {
