@@ -18,7 +18,7 @@ const LANECAST: &str = env!("CARGO_BIN_EXE_lanecast");
 const SPACE_KIB: u64 = 3 << 20;
 
 /// One pass of a small model, a few milliseconds of work.
-const SMALL: &str = "simulate --quiet --machine h200-shared --model llama-3.1-70b --tp 2 --tokens 1";
+const SMALL: &str = "simulate --quiet --machine 4x-rtx-5090-direct --model llama-3.1-70b --tp 2 --tokens 1";
 
 /// `lanecast` with words as a shell splits them, in `folder`.
 fn run(folder: &Path, words: &str) -> Output {

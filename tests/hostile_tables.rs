@@ -112,7 +112,7 @@ fn ledgers_have_days_and_an_order() {
 #[test]
 fn variables_that_nobody_knows_are_named() {
     let desk = Desk::new(&[]);
-    let small = "simulate --quiet --machine h200-shared --model llama-3.1-70b --tp 2 --tokens 1";
+    let small = "simulate --quiet --machine 4x-rtx-5090-direct --model llama-3.1-70b --tp 2 --tokens 1";
     for (pair, part) in [
         ("NCCL_P2P_LEVEL=FOO", "NCCL_P2P_LEVEL=\"FOO\" is no level"),
         ("NCCL_MIN_NCHANELS=4", "did you mean NCCL_MIN_NCHANNELS?"),
@@ -141,7 +141,7 @@ fn a_wrong_graph_file_is_called_by_its_name() {
     let graph = "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" nchannels=\"1\" speedintra=\"24\" typeintra=\"PHB\"><channel><gpu dev=\"7\"/></channel></graph></graphs>";
     let desk = Desk::new(&[("my-graph.xml", graph), ("cut.xml", &graph[..60])]);
     for name in ["my-graph.xml", "cut.xml"] {
-        desk.refused(&format!("simulate --machine h200-shared --model llama-3.1-70b --tp 2 --env NCCL_GRAPH_FILE={name}"), &[name]);
+        desk.refused(&format!("simulate --machine 4x-rtx-5090-direct --model llama-3.1-70b --tp 2 --env NCCL_GRAPH_FILE={name}"), &[name]);
     }
 }
 
@@ -159,7 +159,7 @@ fn models_that_cannot_be_are_refused_and_unknown_ones_said() {
         ("new.json", &config("brand_new", "8")),
         ("known.json", &config("llama", "8")),
     ]);
-    let with = |model: &str| format!("simulate --quiet --machine h200-shared --tp 2 --tokens 1 --model {model}");
+    let with = |model: &str| format!("simulate --quiet --machine 4x-rtx-5090-direct --tp 2 --tokens 1 --model {model}");
     desk.refused(&with("zero.json"), &["model-bad-value", "num_key_value_heads", "at least 1"]);
     desk.refused(&with("huge.json"), &["model-bad-value", "num_key_value_heads"]);
     assert!(desk.done(&with("new.json")).1.contains("`brand_new` is not known"));

@@ -32,6 +32,7 @@ const ROLES: &[(&str, &str, Role)] = &[
     ("", "perfetto", Role::Written),
     ("", "plot", Role::Written),
     ("", "observations", Role::Written),
+    ("", "directory", Role::Written),
     ("", "a", Role::Read),
     ("", "acceptance_file", Role::Read),
     ("", "b", Role::Read),

@@ -39,6 +39,7 @@ pub mod rank;
 #[cfg(feature = "gpu")]
 mod run;
 pub mod session;
+pub mod shell;
 pub mod simulate;
 pub mod speculate;
 pub mod sweep;
@@ -108,6 +109,8 @@ enum Command {
     Models(lists::Models),
     Strategies(lists::Strategies),
     Explain(explain::Arguments),
+    Completions(shell::Completions),
+    Man(shell::Manual),
 }
 
 impl Command {
@@ -137,6 +140,8 @@ impl Command {
             Command::Strategies(arguments) => arguments.output.clone(),
             Command::Explain(arguments) => arguments.output.clone(),
             Command::Fit(arguments) => arguments.output.clone(),
+            Command::Completions(arguments) => arguments.output.clone(),
+            Command::Man(arguments) => arguments.output.clone(),
         }
     }
 
@@ -185,6 +190,8 @@ impl Command {
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),
             Command::Explain(arguments) => explain::run(arguments, session),
+            Command::Completions(arguments) => shell::completions(arguments, Cli::command(), session),
+            Command::Man(arguments) => shell::manual(arguments, Cli::command(), session),
         }
     }
 }

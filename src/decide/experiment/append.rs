@@ -36,7 +36,7 @@ pub fn to_toml(run: &Run) -> String {
     }
     for (key, value) in [("value", run.value), ("low", run.low), ("high", run.high), ("seconds", run.seconds)] {
         if let Some(value) = value {
-            line(key, format!("{value:?}"));
+            line(key, Value::Float(value).to_string());
         }
     }
     if let Some(exit) = run.exit {
