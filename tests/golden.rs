@@ -16,10 +16,19 @@ const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
 const CASES: &[(&str, &str)] = &[
     ("trace of the case", "simulate --trace FILE"),
     ("trace of the case, every block simulated", "simulate --no-reuse --trace FILE"),
-    ("trace, one-shot push on switches, eager", "simulate --machine 8x-rtx-pro-6000-switchtec3 --strategy one-shot-push --launch eager --trace FILE"),
+    (
+        "trace, one-shot push on switches, eager",
+        "simulate --machine 8x-rtx-pro-6000-switchtec3 --strategy one-shot-push --launch eager --trace FILE",
+    ),
     ("trace, stages", "simulate --strategy tp4-pp2 --trace FILE"),
-    ("trace, experts on ranks", "simulate --machine 8x-rtx-pro-6000-turin-direct --model qwen3-235b --strategy expert-parallel --trace FILE"),
-    ("trace, prefill on one GPU that ranks share", "simulate --machine h200-shared-own --model gpt-oss-120b --strategy two-shot-push --tp 4 --tokens 512 --trace FILE"),
+    (
+        "trace, experts on ranks",
+        "simulate --machine 8x-rtx-pro-6000-turin-direct --model qwen3-235b --strategy expert-parallel --trace FILE",
+    ),
+    (
+        "trace, prefill",
+        "simulate --machine 4x-rtx-pro-6000-one-chip --model gpt-oss-120b --strategy two-shot-push --tp 4 --phase prefill --tokens 512 --trace FILE",
+    ),
     ("perfetto of the case", "simulate --perfetto FILE"),
     ("plan", "plan show --format json"),
     ("ranking of the case", "rank --format json"),
@@ -61,5 +70,9 @@ fn results_are_the_bytes_that_were_committed() {
     }
     let golden = std::fs::read_to_string(GOLDEN).unwrap_or_default().replace("\r\n", "\n");
     let moved: Vec<&str> = lines.lines().filter(|line| !golden.lines().any(|known| known == *line)).collect();
-    assert!(moved.is_empty() && golden.lines().count() == CASES.len(), "these moved; LANECAST_BLESS=1 if that is meant:\n{}", moved.join("\n"));
+    assert!(
+        moved.is_empty() && golden.lines().count() == CASES.len(),
+        "these moved; LANECAST_BLESS=1 if that is meant:\n{}",
+        moved.join("\n")
+    );
 }

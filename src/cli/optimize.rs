@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 
+use crate::case::too_large;
 use crate::cli::output::Output;
 use crate::cli::question::environment;
 use crate::cli::question::strategies;
@@ -102,14 +103,22 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     };
     warn_of_variables(&request.environment, &machine, session)?;
     let found = optimize::optimize(&request, arguments.exhaustive)?;
-    let rows = table(&found);
+    let mut rows = table(&found);
+    let memory = too_large(&machine, &model, found.tried[0].candidate.partition.ranks());
     let mut blocks = vec![Block::Text(summary(&found, &arguments.machine))];
     blocks.extend(settings(&found));
+    let shown = rows.clone();
+    rows.fill(Column::text("fits_memory", "fits memory"), memory.is_none());
+    if let Some((weights, memory)) = memory {
+        let gb = |bytes: u64| Number::new(bytes as f64 / 1e9, 0).digits();
+        let words = format!("It does not fit: {} GB of weights a GPU of {} GB; this is what it would take if it did.", gb(weights), gb(memory));
+        blocks.insert(1, Block::Text(words));
+    }
     Ok(Report {
         title: "The best policy".to_owned(),
         sections: vec![
             Section { heading: "Policy".to_owned(), blocks },
-            Section { heading: "What was simulated, best first".to_owned(), blocks: vec![Block::Table(rows.clone())] },
+            Section { heading: "What was simulated, best first".to_owned(), blocks: vec![Block::Table(shown)] },
         ],
         rows,
         exact: None,

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use crate::case::Case;
 use crate::case::LaunchMode;
+use crate::case::too_large;
 use crate::cli::session::Session;
 use crate::error::Fault;
 use crate::error::Result;
@@ -150,15 +151,14 @@ impl Loaded {
 
     /// A sentence where the weights alone do not fit the GPUs.
     fn memory_words(&self) -> String {
-        let per_gpu = u64::from(self.machine.ranks_per_gpu.max(1));
-        let gpus = u64::from(self.partition.ranks()).div_ceil(per_gpu).max(1);
-        let weights = self.model.parameters().text.bytes / gpus;
-        let memory = self.machine.gpu_kind(0).map_or(u64::MAX, |kind| kind.memory_bytes);
-        if weights <= memory {
-            return String::new();
-        }
+        let Some((weights, memory)) = too_large(&self.machine, &self.model, self.partition.ranks()) else { return String::new() };
         let gb = |bytes: u64| format!("{:.0}", bytes as f64 / 1e9);
         format!(" It does not fit: {} GB of weights a GPU of {} GB; what follows is what it would take if it did.", gb(weights), gb(memory))
+    }
+
+    /// Whether the weights fit the GPUs: a column of every table for programs.
+    pub fn fits_memory(&self) -> bool {
+        too_large(&self.machine, &self.model, self.partition.ranks()).is_none()
     }
 
     /// One line that names the question.

@@ -13,6 +13,7 @@ use crate::cli::question::QuestionArguments;
 use crate::cli::session::Session;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::render::table::Column;
 use crate::render::write::write_file;
 use crate::report::Report;
 use crate::simulate::Options;
@@ -76,10 +77,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     }
     session.detail(&format!("{} events", answer.outcome.events));
     let sections = crate::report::simulate::sections(&loaded.headline(), &answer, strategy, &loaded.machine, drawn.as_deref());
+    let mut rows = crate::report::simulate::kinds(&answer);
+    rows.fill(Column::text("fits_memory", "fits memory"), loaded.fits_memory());
     Ok(Report {
         title: "Where the time of one pass goes".to_owned(),
         sections,
-        rows: crate::report::simulate::kinds(&answer),
+        rows,
         exact: None,
         json: None,
         reproduce: session.reproduce().hash("plan", hash).input("machine", loaded.machine.to_toml().as_bytes()),

@@ -36,6 +36,7 @@ use crate::render::chart::line_chart;
 use crate::render::drawing::WIDE;
 use crate::render::number::Number;
 use crate::render::page::Section;
+use crate::render::table::Column;
 use crate::render::write::write_file;
 use crate::report::Report;
 use crate::report::speculate::Observed;
@@ -133,12 +134,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let observed = observed(arguments)?;
     let mut sections = crate::report::speculate::sections(&request, &answer, &observed, &loaded.headline());
     sections.extend(settings(&request, &answer));
+    let mut rows = crate::report::speculate::data::csv_table(&answer);
+    rows.fill(Column::text("fits_memory", "fits memory"), loaded.fits_memory());
     Ok(Report {
         title: "Does speculation pay?".to_owned(),
         sections,
-        rows: crate::report::speculate::data::csv_table(&answer),
+        rows,
         exact: None,
-        json: Some(crate::report::speculate::data::json(&answer)),
+        json: Some(crate::report::speculate::data::json(&answer, loaded.fits_memory())),
         reproduce: session.reproduce().input("machine", case.machine.to_toml().as_bytes()),
         passed: true,
     })
