@@ -261,7 +261,8 @@ proptest! {
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_leaves_no_process_and_is_noted() {
-    let is_there = |pid: &str| Command::new("kill").args(["-0", pid]).stderr(std::process::Stdio::null()).status().expect("asked").success();
+    let is_there =
+        |pid: &str| Command::new("kill").args(["-0", pid]).stderr(std::process::Stdio::null()).status().expect("asked").success();
     let until = |what: &str, done: &dyn Fn() -> bool| {
         let started = std::time::Instant::now();
         while !done() {

@@ -32,9 +32,9 @@ const CASES: &[(&str, &str)] = &[
     ("perfetto of the case", "simulate --perfetto FILE"),
     ("plan", "plan show --format json"),
     ("ranking of the case", "rank --format json"),
-    ("samples of the case", "rank --format csv --samples 40 --seed 3"),
-    ("all-reduces", "allreduce --sizes 4K,43008,1M --format csv"),
-    ("speculation", "speculate --drafts 2 --batches 1,8 --format json"),
+    ("samples of the case", "rank --format csv --samples 20 --seed 3 --strategies nccl-default,one-shot-push,hierarchical"),
+    ("all-reduces", "allreduce --sizes 4K,43008 --strategies nccl-default,one-shot-push,two-shot,hierarchical,mscclpp-packet --format csv"),
+    ("speculation", "speculate --drafts 1 --batches 1,8 --strategies nccl-default,one-shot-push --format json"),
     ("sweep", "sweep GRID -o FILE"),
 ];
 

@@ -95,7 +95,7 @@ impl Wanted {
 }
 
 fn kinds() -> impl TypedValueParser<Value = ForeignKind> {
-    PossibleValuesParser::new(ForeignKind::ALL.iter().map(|(_, name)| *name)).try_map(|name| ForeignKind::from_name(&name))
+    PossibleValuesParser::new(ForeignKind::all().map(ForeignKind::name)).try_map(|name| ForeignKind::from_name(&name))
 }
 
 /// Imports.

@@ -111,7 +111,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     rows.fill(Column::text("fits_memory", "fits memory"), memory.is_none());
     if let Some((weights, memory)) = memory {
         let gb = |bytes: u64| Number::new(bytes as f64 / 1e9, 0).digits();
-        let words = format!("It does not fit: {} GB of weights a GPU of {} GB; this is what it would take if it did.", gb(weights), gb(memory));
+        let words =
+            format!("It does not fit: {} GB of weights a GPU of {} GB; this is what it would take if it did.", gb(weights), gb(memory));
         blocks.insert(1, Block::Text(words));
     }
     Ok(Report {

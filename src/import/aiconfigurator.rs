@@ -1,6 +1,9 @@
 //! AIConfigurator's tables of collectives (CSV): sizes in elements, times in milliseconds.
 
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::nccl_tests;
 use crate::import::outcome::Outcome;
 use crate::import::outcome::base_name;
@@ -12,6 +15,9 @@ use crate::trace::observation::Observation;
 use crate::trace::observation::Protocol;
 use crate::trace::observation::Timing;
 use crate::trace::table::Table;
+
+/// AIConfigurator's table of collectives.
+pub(super) const FORMAT: Format = Format { kind: "aiconfigurator", looks: Looks::Text(detect), read: Read::Text(read) };
 
 const CODE: &str = "import-aiconfigurator";
 

@@ -7,11 +7,21 @@ use crate::error::Result;
 use crate::import::decimal;
 use crate::import::events::Events;
 use crate::import::events::ImportedTrace;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
 use crate::trace::line;
 use crate::trace::line::Lines;
 use crate::trace::record::Header;
 use crate::trace::record::Kind;
+
+/// nsys `cuda_gpu_trace`.
+pub(super) const FORMAT: Format = Format {
+    kind: "nsys-trace",
+    looks: Looks::Text(|text| text.lines().any(is_header)),
+    read: Read::Stream(|name, input| read(name, input)),
+};
 
 const CODE: &str = "import-nsys";
 

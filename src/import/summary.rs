@@ -5,10 +5,17 @@ use std::fmt::Write as _;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::kernel_name;
 use crate::import::outcome::Outcome;
 use crate::trace::line;
 use crate::trace::record::Kind;
+
+/// nsys `cuda_gpu_kern_sum`.
+pub(super) const FORMAT: Format =
+    Format { kind: "nsys-summary", looks: Looks::Text(|text| text.lines().any(is_header)), read: Read::Text(read) };
 
 const CODE: &str = "import-kern-sum";
 
