@@ -81,9 +81,30 @@ const LINE_BYTES_MAX: usize = 600;
 
 /// A message that quotes a file: without control characters, and cut.
 fn shown(message: &str) -> String {
-    let end = floor_char(message, MESSAGE_BYTES_MAX);
-    let cut = if end < message.len() { "…" } else { "" };
-    visible(&message[..end]) + cut
+    let short = short_numbers(message);
+    let end = floor_char(&short, MESSAGE_BYTES_MAX);
+    let cut = if end < short.len() { "…" } else { "" };
+    visible(&short[..end]) + cut
+}
+
+/// Digits of a number that are shown; the rest of a longer one is counted.
+const DIGITS_MAX: usize = 24;
+
+/// A number of hundreds of digits says no more than its first.
+fn short_numbers(message: &str) -> std::borrow::Cow<'_, str> {
+    let is_long = |digits: &str| digits.len() > DIGITS_MAX && digits.bytes().all(|b| b.is_ascii_digit());
+    let mut parts = message.split_inclusive(|c: char| !c.is_ascii_digit()).map(|part| {
+        let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());
+        (digits, &part[digits.len()..])
+    });
+    if !parts.clone().any(|(digits, _)| is_long(digits)) {
+        return message.into();
+    }
+    let one = |(digits, rest): (&str, &str)| match is_long(digits) {
+        true => format!("{}… ({} digits){rest}", &digits[..DIGITS_MAX / 2], digits.len()),
+        false => format!("{digits}{rest}"),
+    };
+    parts.by_ref().map(one).collect::<String>().into()
 }
 
 /// Control characters of a file must not reach a terminal; each becomes one byte, so that places stay.
@@ -114,6 +135,30 @@ fn floor_char(text: &str, at: usize) -> usize {
         at -= 1;
     }
     at
+}
+
+/// Up to three of `known` that `name` may be a slip of, the nearest first.
+pub fn near<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
+    let mut all: Vec<(usize, &str)> = known.iter().map(|candidate| (distance(name, candidate), *candidate)).collect();
+    all.sort_unstable();
+    all.retain(|(distance, candidate)| *distance <= candidate.chars().count().div_ceil(3));
+    all.into_iter().map(|(_, candidate)| candidate).take(3).collect()
+}
+
+/// Letters to insert, remove or replace (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
 }
 
 impl Diagnostic for Fault {
@@ -163,10 +208,18 @@ mod tests {
         assert_eq!(place.source.inner(), "a?b");
     }
 
+    #[test]
+    fn long_numbers_are_counted() {
+        let fault = Fault::new("x", format!("a = {} is out, 12 is in, {}", "9".repeat(300), "1".repeat(25)));
+        assert_eq!(fault.message, "a = 999999999999… (300 digits) is out, 12 is in, 111111111111… (25 digits)");
+        assert_eq!(Fault::new("x", "18446744073709551615 é").message, "18446744073709551615 é");
+    }
+
     proptest::proptest! {
         #[test]
         fn any_range_of_any_text_is_a_place(text: String, start: u16, length: u16) {
             let long = format!("{text}{}", text.repeat(50));
+            assert_eq!(distance(&text, &text), 0);
             for text in [&text, &long] {
                 let fault = Fault::new("x", text.as_str()).at("f", text, usize::from(start)..usize::from(start) + usize::from(length), "here");
                 let place = fault.place.expect("a place");

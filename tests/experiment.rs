@@ -256,3 +256,58 @@ proptest! {
         }
     }
 }
+
+/// Ctrl-C, or a kill that nothing can catch: what was launched ends with all that it started, and the ledger says so.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_leaves_no_process_and_is_noted() {
+    let is_there =
+        |pid: &str| Command::new("kill").args(["-0", pid]).stderr(std::process::Stdio::null()).status().expect("asked").success();
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        let started = std::time::Instant::now();
+        while !done() {
+            assert!(started.elapsed().as_secs() < 120, "waited in vain until {what}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    for signal in ["-INT", "-KILL"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, pids) = (folder.path().join("l.toml"), folder.path().join("pids"));
+        std::fs::write(&file, CASE).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lanecast"));
+        command.args(["experiment", "run"]).arg(&file).args(["--factors", "few-channels", "--note", "night", "--", "sh", "-c"]);
+        command.arg(format!("sleep 600 & echo $$ $! > {}.new; mv {0}.new {0}; wait", pids.display()));
+        let mut child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().expect("started");
+        until("it is launched", &|| pids.exists());
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([signal, id.as_str()]).status().expect("sent").success());
+        child.wait().expect("ended");
+        let launched = std::fs::read_to_string(&pids).expect("there");
+        until("its processes are gone", &|| launched.split_whitespace().all(|pid| !is_there(pid)));
+        let read = || Ledger::from_toml("l", &std::fs::read_to_string(&file).expect("there")).expect("a ledger");
+        until("the run is noted", &|| read().runs.len() > 2);
+        let ledger = read();
+        let run = ledger.runs.last().expect("a run");
+        assert_eq!((run.outcome, run.note.as_str(), run.seconds.is_some()), (Outcome::Interrupted, "night", true));
+        let status = status(&ledger);
+        assert!(status.runs.last().expect("a run").says[0].contains("proves nothing"));
+        let factor = status.factors.iter().find(|verdict| verdict.factor == "few-channels").expect("there");
+        assert!(!factor.open_in.contains(&run.id) && factor.isolated.is_none());
+    }
+}
+
+/// What a command leaves behind would hold the GPUs in the next run.
+#[cfg(unix)]
+#[test]
+fn what_a_command_leaves_behind_is_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, left) = (folder.path().join("l.toml"), folder.path().join("left"));
+    std::fs::write(&file, CASE).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lanecast"));
+    command.args(["experiment", "run", "--quiet"]).arg(&file).args(["--", "sh", "-c"]);
+    command.arg(format!("sleep 600 >/dev/null 2>&1 & echo $! > {}", left.display()));
+    assert!(command.output().expect("ran").status.success());
+    let pid = std::fs::read_to_string(&left).expect("there");
+    let there = Command::new("kill").args(["-0", pid.trim()]).stderr(std::process::Stdio::null()).status().expect("asked");
+    assert!(!there.success(), "{pid} is still there");
+}

@@ -105,15 +105,15 @@ fn stdin_gzip_and_stdout_are_as_good_as_files() {
 #[test]
 fn no_input_is_overwritten_and_no_output_is_lost() {
     let desk = Desk::new();
-    desk.refused("import topo.txt -o topo.txt", &["import-overwrites"]);
-    desk.refused("import topo.txt p2p.txt -o ./p2p.txt", &["import-overwrites"]);
+    desk.refused("import topo.txt -o topo.txt", &["argument-same-file"]);
+    desk.refused("import topo.txt p2p.txt -o ./p2p.txt", &["argument-same-file"]);
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink(desk.path("topo.txt"), desk.path("link")).expect("linked");
         fs::hard_link(desk.path("topo.txt"), desk.path("twin")).expect("linked");
-        desk.refused("import topo.txt -o link", &["import-overwrites"]);
-        desk.refused("import link -o topo.txt", &["import-overwrites"]);
-        desk.refused("import topo.txt -o twin", &["import-overwrites"]);
+        desk.refused("import topo.txt -o link", &["argument-same-file"]);
+        desk.refused("import link -o topo.txt", &["argument-same-file"]);
+        desk.refused("import topo.txt -o twin", &["argument-same-file"]);
     }
     assert_eq!(desk.read("topo.txt"), TOPO);
     desk.write("old.toml", "old");

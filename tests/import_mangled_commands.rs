@@ -150,7 +150,7 @@ fn one_line(kind: ForeignKind, start: &str, bytes: u64) -> (i32, String) {
 }
 
 fn all_long_lines(bytes: u64) {
-    for (kind, text) in SAMPLES.iter().filter(|(kind, _)| *kind != ForeignKind::NsysSqlite) {
+    for (kind, text) in SAMPLES.iter().filter(|(kind, _)| *kind != ForeignKind::of("nsys-sqlite")) {
         // From the middle of the sample on, and inside the first string that is open there.
         let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let opened = text.find('"').map_or(0, |at| at + 1);

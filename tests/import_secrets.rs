@@ -21,17 +21,17 @@ fn with_secret(kind: ForeignKind, text: &str) -> String {
     let pairs = format!(
         "\"env\":[\"HF_TOKEN={SECRET}\",\"AWS_KEY={SECRET}\"],\"environment\":{{\"HF_TOKEN\":\"{SECRET}\"}},\"server_info\":{{\"api_key\":\"{SECRET}\"}},\"hostname\":\"{SECRET}\","
     );
-    match kind {
+    match kind.name() {
         // Into every object: at the top, in metadata, in results, in events.
         _ if text.starts_with('{') => text.replace("{\"", &format!("{{{pairs}\"")),
-        ForeignKind::NcclTopology | ForeignKind::NcclGraph => text.replacen("version=\"1\"", &format!("version=\"1\" env=\"{SECRET}\""), 1),
-        ForeignKind::KernelCmdline => format!("{text} token={SECRET} {SECRET}"),
-        ForeignKind::DriverParams => format!("{text}Token: {SECRET}\n"),
-        ForeignKind::NcclLog => format!(
+        "nccl-topology" | "nccl-graph" => text.replacen("version=\"1\"", &format!("version=\"1\" env=\"{SECRET}\""), 1),
+        "cmdline" => format!("{text} token={SECRET} {SECRET}"),
+        "driver-params" => format!("{text}Token: {SECRET}\n"),
+        "nccl-log" => format!(
             "HF_TOKEN={SECRET}\n{text}x [0] NCCL INFO HF_TOKEN set by environment to {SECRET}\nx [0] NCCL INFO Bootstrap: Using {SECRET}\n"
         ),
         // Rows of tables have no place for it; what stands before the header does.
-        ForeignKind::AiConfigurator => format!("# HF_TOKEN={SECRET}\n{text}"),
+        "aiconfigurator" => format!("# HF_TOKEN={SECRET}\n{text}"),
         _ => format!("HF_TOKEN={SECRET}\n{text}HF_TOKEN={SECRET}\n"),
     }
 }

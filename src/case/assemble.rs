@@ -82,9 +82,6 @@ impl Assembled {
     }
 }
 
-/// Bytes of an activation: 16 bits.
-const ACTIVATION_BYTES: u64 = 2;
-
 /// The kind of the routed experts' kernels.
 pub const EXPERTS: &str = "experts";
 

@@ -42,4 +42,5 @@ pub use prices::Prices;
 pub use question::LaunchMode;
 pub use question::Policy;
 pub use question::Question;
+pub use question::too_large;
 pub use speculation::SpeculationConstants;

@@ -42,6 +42,15 @@ impl Policy {
     }
 }
 
+/// Bytes of weights on a GPU and what its memory holds, where the weights of
+/// `ranks` ranks alone do not fit: what is forecast then is what a pass would take if they did.
+pub fn too_large(machine: &Machine, model: &Model, ranks: u32) -> Option<(u64, u64)> {
+    let gpus = u64::from(ranks).div_ceil(u64::from(machine.ranks_per_gpu.max(1))).max(1);
+    let weights = model.parameters().text.bytes / gpus;
+    let memory = machine.gpu_kind(0).map_or(u64::MAX, |kind| kind.memory_bytes);
+    (weights > memory).then_some((weights, memory))
+}
+
 /// One question, but for the strategy.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {

@@ -1,5 +1,6 @@
 //! `lanecast allreduce`: latency of one all-reduce by size and strategy.
 
+use std::io::Read;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use crate::cli::output::Output;
 use crate::cli::output::Pages;
 use crate::cli::question::environment;
 use crate::cli::question::strategies;
+use crate::cli::question::warn_of_variables;
 use crate::cli::session::Session;
 use crate::decide::allreduce::Request;
 use crate::decide::allreduce::grid;
@@ -118,6 +120,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         strategies: wanted(arguments.strategies.as_deref())?,
         against: Strategy::find(&arguments.against)?,
     };
+    warn_of_variables(&request.environment, &machine, session)?;
     let grid = grid(&request)?;
     let effects = match &arguments.variables {
         Some(id) => {
@@ -175,8 +178,11 @@ const FORECASTS: &str = "forecasts of lanecast";
 
 /// Measurements have the same format: only forecasts are replaced by forecasts.
 fn refuse_to_replace(path: &Path) -> Result<()> {
-    let known = std::fs::read(path).unwrap_or_default();
-    if known.is_empty() || known.starts_with(format!("# {FORECASTS}").as_bytes()) {
+    let mut known = Vec::new();
+    // What cannot be read cannot be written over either, and says so then.
+    let _ = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut known));
+    let is_device = std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
+    if known.is_empty() || is_device || known.starts_with(format!("# {FORECASTS}").as_bytes()) {
         return Ok(());
     }
     Err(Fault::new("argument-replaces", format!("{} holds no forecasts; it would be replaced", path.display()))

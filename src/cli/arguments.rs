@@ -1,63 +1,10 @@
 //! Values that arguments are made of, checked as they are read.
 
-use std::fmt;
-use std::fs;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::error::Fault;
-use crate::error::Result;
+use crate::error::near;
 use crate::units::Bytes;
-
-/// A machine or model: the name of a built-in one, or a file of one's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reference {
-    /// An id such as `8x-h200` or `moonshotai/Kimi-K2.5`.
-    Id(String),
-    /// What ends with `.toml` or `.json`, or starts with `.`, `/` or `~`.
-    File(PathBuf),
-}
-
-impl FromStr for Reference {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Reference, String> {
-        if text.trim().is_empty() {
-            return Err("expected a name or a file".to_owned());
-        }
-        let is_file = text.ends_with(".toml") || text.ends_with(".json") || text.starts_with(['.', '/', '~']);
-        Ok(if is_file { Reference::File(PathBuf::from(text)) } else { Reference::Id(text.to_owned()) })
-    }
-}
-
-impl fmt::Display for Reference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reference::Id(id) => f.pad(id),
-            Reference::File(path) => f.pad(&path.to_string_lossy()),
-        }
-    }
-}
-
-impl Reference {
-    /// The text behind the name: `builtin(id)`, or what the file holds.
-    ///
-    /// # Errors
-    /// `io` for a file that cannot be read; `code` for an id that is not among
-    /// `known`, with the nearest one as help. `what` is "machine" or "model".
-    pub fn text<'a>(
-        &self,
-        code: &'static str,
-        what: &str,
-        known: impl Iterator<Item = &'a str> + Clone,
-        builtin: impl Fn(&str) -> Option<String>,
-    ) -> Result<String> {
-        match self {
-            Reference::File(path) => fs::read_to_string(path).map_err(|error| Fault::io("read", path, &error)),
-            Reference::Id(id) => builtin(id).ok_or_else(|| unknown(code, what, id, known)),
-        }
-    }
-}
 
 /// `name=value` with a finite number: `--observed verify_ms=30`, `--set path=5`.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,29 +54,11 @@ impl FromStr for Size {
 
 /// The fault for a name that is not among `known`, with the nearest ones as help.
 pub fn unknown<'a>(code: &'static str, what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Box<Fault> {
-    let mut near: Vec<(usize, &str)> = known.map(|candidate| (distance(name, candidate), candidate)).collect();
-    near.sort();
-    let close: Vec<&str> = near.iter().filter(|(d, c)| *d <= c.chars().count().div_ceil(3)).map(|(_, c)| *c).take(3).collect();
-    let mut names: Vec<&str> = near.iter().map(|(_, candidate)| *candidate).collect();
+    let mut names: Vec<&str> = known.collect();
     names.sort_unstable();
+    let close = near(name, &names);
     let help = if close.is_empty() { format!("known: {}", names.join(", ")) } else { format!("did you mean {}?", close.join(" or ")) };
     Fault::new(code, format!("there is no {what} `{name}`")).help(help)
-}
-
-/// Letters to insert, remove or replace (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -137,28 +66,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_with_a_slash_is_a_name() {
-        let read = |text: &str| text.parse::<Reference>().expect("a reference");
-        assert_eq!(read("moonshotai/Kimi-K2.5"), Reference::Id("moonshotai/Kimi-K2.5".to_owned()));
-        assert_eq!(read("8x-h200"), Reference::Id("8x-h200".to_owned()));
-        assert_eq!(read("box.toml"), Reference::File("box.toml".into()));
-        assert_eq!(read("./config"), Reference::File("./config".into()));
-        assert!("  ".parse::<Reference>().is_err());
-    }
-
-    #[test]
-    fn references_lead_to_texts_or_faults() {
-        let known = ["8x-h200", "h200-shared"];
-        let text = |reference: Reference| {
-            let builtin = |id: &str| known.contains(&id).then(|| format!("text of {id}"));
-            reference.text("machine-unknown", "machine", known.iter().copied(), builtin)
-        };
-        assert_eq!(text(Reference::Id("8x-h200".to_owned())).expect("known"), "text of 8x-h200");
-        let fault = text(Reference::Id("8x-h20".to_owned())).expect_err("unknown");
-        assert_eq!((fault.code, fault.help.as_deref()), ("machine-unknown", Some("did you mean 8x-h200?")));
-        let fault = text(Reference::Id("zzzzzzzzzz".to_owned())).expect_err("unknown");
-        assert_eq!(fault.help.as_deref(), Some("known: 8x-h200, h200-shared"));
-        assert_eq!(text(Reference::File("nowhere/x.toml".into())).expect_err("no file").code, "io");
+    fn near_names_are_help() {
+        let help = |name: &str| unknown("machine-unknown", "machine", name, ["8x-h200", "h200-shared"].into_iter()).help;
+        assert_eq!(help("8x-h20").as_deref(), Some("did you mean 8x-h200?"));
+        assert_eq!(help("zzzzzzzzzz").as_deref(), Some("known: 8x-h200, h200-shared"));
     }
 
     #[test]
@@ -184,8 +95,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_panics(text in ".*") {
-            let _ = (text.parse::<Size>(), text.parse::<Assignment>(), text.parse::<Reference>());
-            proptest::prop_assert_eq!(distance(&text, &text), 0);
+            let _ = (text.parse::<Size>(), text.parse::<Assignment>());
         }
     }
 }

@@ -48,7 +48,7 @@ pub struct Arguments {
 /// # Errors
 /// Bad input, files that hold nothing of use, a strategy that cannot run.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let setup = setup(&loaded, &arguments.strategy)?;
     let scatter = scatter(arguments.noise)?;
     let mut gathered = Gathered::default();

@@ -62,7 +62,7 @@ pub struct Arguments {
 /// # Errors
 /// `gpu-none` without a GPU and without `--from`; bad input.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let mut loaded = arguments.question.load()?;
+    let mut loaded = arguments.question.load(session)?;
     let scatter = scatter(arguments.noise)?;
     let mut gathered = Gathered::default();
     if arguments.from.is_empty() {

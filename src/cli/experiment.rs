@@ -10,6 +10,7 @@ use clap::Args;
 use clap::Subcommand;
 use clap::ValueEnum;
 
+use crate::cli::guard;
 use crate::cli::launch;
 use crate::cli::launch::Wish;
 use crate::cli::output::Output;
@@ -50,6 +51,12 @@ enum Action {
     Add(Add),
     /// Launch a command with factors on, watch it, and add the run
     Run(Launch),
+    /// What ends the command of `run` when this program is ended
+    #[command(hide = true)]
+    Guard {
+        /// The ledger
+        file: PathBuf,
+    },
 }
 
 #[derive(Args, Debug)]
@@ -77,6 +84,8 @@ enum Ended {
     Hang,
     /// It answered wrongly
     Wrong,
+    /// It was ended before it could tell
+    Interrupted,
     /// It answered rightly, nothing was measured
     Serves,
     /// It answered rightly and was measured
@@ -155,6 +164,7 @@ impl Arguments {
             Action::New(new) => &new.output,
             Action::Add(add) => &add.output,
             Action::Run(launch) => &launch.output,
+            Action::Guard { .. } => const { &Output::STDOUT },
         }
     }
 }
@@ -189,6 +199,11 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
             said(session, &add.file, format!("Run {id} is in {}.", add.file.display()))
         }
         Action::Run(wish) => launched(wish, session),
+        Action::Guard { file } => {
+            guard::stand(file, session)?;
+            let rows = crate::render::table::Table::new(Vec::new());
+            Ok(Report { exact: Some(String::new()), ..report(session, "", Vec::new(), rows) })
+        }
     }
 }
 
@@ -235,6 +250,7 @@ fn by_hand(add: &Add) -> Result<Run> {
         Some(Ended::Crash) => Outcome::Crash,
         Some(Ended::Hang) => Outcome::Hang,
         Some(Ended::Wrong) => Outcome::Wrong,
+        Some(Ended::Interrupted) => Outcome::Interrupted,
         Some(Ended::Serves) => Outcome::Serves,
         Some(Ended::Measured) => Outcome::Measured,
         None if add.value.is_some() => Outcome::Measured,
@@ -284,11 +300,12 @@ fn launched(wish: &Launch, session: &Session) -> Result<Report> {
         timeout_s: wish.timeout,
         value_after: wish.value_after.as_deref(),
         ready: wish.ready.as_deref(),
+        factors,
+        note: &wish.note,
+        versions: pairs(&wish.version_of)?,
+        ledger: &wish.file,
     };
-    let mut run = launch::watch(&wanted, session)?;
-    run.factors = factors;
-    run.note.clone_from(&wish.note);
-    run.versions.extend(pairs(&wish.version_of)?);
+    let run = launch::watch(&wanted, session)?;
     let id = append(&wish.file, &run)?;
     said(session, &wish.file, format!("Run {id} ended: {}. It is in {}.", run.outcome.name(), wish.file.display()))
 }

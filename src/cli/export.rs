@@ -80,7 +80,7 @@ enum What {
 /// # Errors
 /// Bad input, strategies that cannot run here, what a format cannot say.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let policy = match &arguments.policy {
         Some(policy) => policy.policy()?,
         None => Policy::single(Strategy::find(&arguments.strategy)?),

@@ -95,17 +95,14 @@ impl Wanted {
 }
 
 fn kinds() -> impl TypedValueParser<Value = ForeignKind> {
-    PossibleValuesParser::new(ForeignKind::ALL.iter().map(|(_, name)| *name)).try_map(|name| ForeignKind::from_name(&name))
+    PossibleValuesParser::new(ForeignKind::all().map(ForeignKind::name)).try_map(|name| ForeignKind::from_name(&name))
 }
 
 /// Imports.
 ///
 /// # Errors
-/// Those of the readers and of making a machine; `import-overwrites`, `import-nothing`, `import-pass`, `io`.
+/// Those of the readers and of making a machine; `import-nothing`, `import-pass`, `io`.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    if let Some(output) = &arguments.output {
-        arguments.files.iter().try_for_each(|input| refuse_overwriting(input, output))?;
-    }
     let outcome = import::read_all(&arguments.files, arguments.kind)?;
     say(&outcome, session);
     let all = product::products(&outcome);
@@ -204,30 +201,6 @@ fn check_pass(arguments: &Arguments, product: Product, outcome: &Outcome) -> Res
         return Ok(());
     }
     Err(Fault::new("import-pass", format!("there is no pass {pass}: the trace has {passes}")).help("passes are counted from 0"))
-}
-
-/// Neither by another name nor through a link may the output be an input.
-fn refuse_overwriting(input: &Path, output: &Path) -> Result<()> {
-    let same = match (input.canonicalize(), output.canonicalize()) {
-        (Ok(input), Ok(output)) => input == output || same_inode(&input, &output),
-        _ => false,
-    };
-    if !same {
-        return Ok(());
-    }
-    Err(Fault::new("import-overwrites", format!("{} is an input: it would be overwritten", output.display())).help("give another --output"))
-}
-
-#[cfg(unix)]
-fn same_inode(a: &Path, b: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let of = |path: &Path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| (meta.dev(), meta.ino()));
-    of(a).is_some_and(|one| of(b) == Some(one))
-}
-
-#[cfg(not(unix))]
-fn same_inode(_: &Path, _: &Path) -> bool {
-    false
 }
 
 /// A stdout whose reader may go away: that is a success.

@@ -2,12 +2,14 @@
 //! up, and records what bears on the result.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
@@ -16,6 +18,8 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::cli::guard::Guard;
+use crate::cli::guard::end_group;
 use crate::cli::session::Session;
 use crate::decide::experiment::ledger::Outcome;
 use crate::decide::experiment::ledger::Run;
@@ -27,9 +31,6 @@ use crate::error::Result;
 /// Lines of the log that are kept, and letters of a line.
 const TAIL_LINES: usize = 40;
 const TAIL_LETTERS: usize = 400;
-
-/// Seconds that a command has to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// What to launch.
 pub struct Wish<'a> {
@@ -43,6 +44,14 @@ pub struct Wish<'a> {
     pub value_after: Option<&'a str>,
     /// Text that says that it serves.
     pub ready: Option<&'a str>,
+    /// Factors that are on.
+    pub factors: BTreeSet<String>,
+    /// Free text.
+    pub note: &'a str,
+    /// Versions that the user named.
+    pub versions: BTreeMap<String, String>,
+    /// Where the run will stand.
+    pub ledger: &'a Path,
 }
 
 /// Host and user of this machine, to take out of texts.
@@ -54,7 +63,8 @@ pub fn scrubber() -> Scrubber {
     Scrubber::new(&hosts, &users)
 }
 
-/// Launches and watches; returns the run without factors and note.
+/// Launches and watches. If this program is ended meanwhile, the command is
+/// ended too and the run stands in the ledger as interrupted.
 ///
 /// # Errors
 /// `launch` when the command cannot be started.
@@ -64,11 +74,14 @@ pub fn watch(wish: &Wish<'_>, session: &Session) -> Result<Run> {
     let (Some(program), arguments) = (wish.command.first(), wish.command.get(1..).unwrap_or_default()) else {
         return Err(Fault::new("launch", "there is no command").help("write it behind --"));
     };
+    let template = template(wish, &scrubber);
+    let mut guard = Guard::start(wish.ledger)?;
     let mut command = Command::new(program);
     command.args(arguments).envs(wish.environment).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|error| {
         Fault::new("launch", format!("cannot start {}: {error}", program.to_string_lossy())).help("nothing was added to the ledger")
     })?;
+    guard.watch(child.id(), &template);
     let (send, lines) = mpsc::channel();
     for stream in [child.stdout.take().map(|s| Box::new(s) as Box<dyn Read + Send>), child.stderr.take().map(|s| Box::new(s) as _)] {
         let send = send.clone();
@@ -83,33 +96,49 @@ pub fn watch(wish: &Wish<'_>, session: &Session) -> Result<Run> {
     drop(send);
     let mut watched = Watched { tail: VecDeque::new(), value: None, ready: false };
     let timed_out = follow(&mut child, wish, &lines, started, &mut watched, session);
-    let exit = end(&mut child, timed_out || watched.ready);
+    let exit = end(&mut child);
+    guard.dismiss();
     // What was printed just before the end.
     while let Ok(line) = lines.recv_timeout(Duration::from_millis(200)) {
         watched.take(&line, wish);
     }
     let tail: Vec<String> = watched.tail.iter().map(|line| scrubber.text(line)).collect();
     let outcome = outcome(&watched, exit, timed_out, wish);
-    let words: Vec<String> = wish.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let set = wish.environment.iter().map(|(name, value)| (name.clone(), value.clone()));
     Ok(Run {
-        id: 0,
-        date: Some(date()),
-        factors: std::collections::BTreeSet::new(),
         outcome,
         message: if outcome == Outcome::Crash { message(&tail) } else { String::new() },
         value: watched.value.filter(|_| outcome == Outcome::Measured),
-        low: None,
-        high: None,
-        note: String::new(),
         exit: exit.map(i64::from),
         seconds: Some((started.elapsed().as_secs_f64() * 10.0).round() / 10.0),
-        command: scrubber.text(&words.join(" ")),
         log: if outcome.works() { String::new() } else { tail.join("\n") },
-        environment: scrub::environment(std::env::vars().chain(set), &scrubber),
-        versions: versions(),
-        clocks: clocks(),
+        ..template
     })
+}
+
+/// The run as it stands before anything came of it.
+fn template(wish: &Wish<'_>, scrubber: &Scrubber) -> Run {
+    let words: Vec<String> = wish.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let set = wish.environment.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let mut versions = versions();
+    versions.extend(wish.versions.clone());
+    Run {
+        id: 0,
+        date: Some(date()),
+        factors: wish.factors.clone(),
+        outcome: Outcome::Interrupted,
+        message: String::new(),
+        value: None,
+        low: None,
+        high: None,
+        note: wish.note.to_owned(),
+        exit: None,
+        seconds: None,
+        command: scrubber.text(&words.join(" ")),
+        log: String::new(),
+        environment: scrub::environment(std::env::vars().chain(set), scrubber),
+        versions,
+        clocks: clocks(),
+    }
 }
 
 struct Watched {
@@ -163,23 +192,14 @@ fn follow(
     }
 }
 
-/// Ends the command and all that it started, if it must be; its exit code.
-fn end(child: &mut Child, must: bool) -> Option<i32> {
-    if must {
-        signal(child, "-TERM");
-        let asked = Instant::now();
-        while asked.elapsed() < GRACE && !matches!(child.try_wait(), Ok(Some(_))) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        signal(child, "-KILL");
-    }
-    child.wait().ok().and_then(|status| status.code())
-}
-
-/// To the whole group, so that workers of a server end too.
-fn signal(child: &Child, name: &str) {
-    // A group that is gone already is what was wanted.
-    let _ = Command::new("kill").args([name, "--", &format!("-{}", child.id())]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+/// Ends the command, unless it has ended, and all that it started and left
+/// behind, which would hold the GPUs; its exit code.
+fn end(child: &mut Child) -> Option<i32> {
+    let group = child.id();
+    let ending = std::thread::spawn(move || end_group(group));
+    let status = child.wait().ok().and_then(|status| status.code());
+    let _ = ending.join();
+    status
 }
 
 fn outcome(watched: &Watched, exit: Option<i32>, timed_out: bool, wish: &Wish<'_>) -> Outcome {

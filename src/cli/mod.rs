@@ -24,7 +24,9 @@ pub mod doctor;
 pub mod experiment;
 pub mod explain;
 pub mod export;
+mod files;
 pub mod fit;
+mod guard;
 pub mod import;
 pub mod launch;
 pub mod lists;
@@ -37,6 +39,7 @@ pub mod rank;
 #[cfg(feature = "gpu")]
 mod run;
 pub mod session;
+pub mod shell;
 pub mod simulate;
 pub mod speculate;
 pub mod sweep;
@@ -45,6 +48,8 @@ pub mod validate;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+use clap::FromArgMatches;
 use clap::Parser;
 use clap::Subcommand;
 
@@ -104,6 +109,8 @@ enum Command {
     Models(lists::Models),
     Strategies(lists::Strategies),
     Explain(explain::Arguments),
+    Completions(shell::Completions),
+    Man(shell::Manual),
 }
 
 impl Command {
@@ -133,6 +140,8 @@ impl Command {
             Command::Strategies(arguments) => arguments.output.clone(),
             Command::Explain(arguments) => arguments.output.clone(),
             Command::Fit(arguments) => arguments.output.clone(),
+            Command::Completions(arguments) => arguments.output.clone(),
+            Command::Man(arguments) => arguments.output.clone(),
         }
     }
 
@@ -181,6 +190,8 @@ impl Command {
             Command::Models(arguments) => lists::models(arguments, session),
             Command::Strategies(arguments) => lists::strategies(arguments, session),
             Command::Explain(arguments) => explain::run(arguments, session),
+            Command::Completions(arguments) => shell::completions(arguments, Cli::command(), session),
+            Command::Man(arguments) => shell::manual(arguments, Cli::command(), session),
         }
     }
 }
@@ -189,8 +200,9 @@ impl Command {
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.collect();
     std::panic::set_hook(Box::new(|panic| session::say(&format!("{}\n", session::bug_line(&panic.to_string())))));
-    let cli = match Cli::try_parse_from(&typed) {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches_from(&typed).and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(usage) => {
             // Help that nobody reads to its end is a success as any broken pipe is.
             let _ = usage.print();
@@ -198,7 +210,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let session = Session::from_environment(&typed, cli.color, cli.quiet, cli.verbose);
-    match cli.command.run(&session).and_then(|report| cli.command.emit(&report, &session)) {
+    let done = files::refuse_shared(&matches).and_then(|()| cli.command.run(&session));
+    match done.and_then(|report| cli.command.emit(&report, &session)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(fault) => {
@@ -211,11 +224,24 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// A new argument that takes a path must say whether the file is read or written.
+    #[test]
+    fn every_path_has_a_role() {
+        fn walk(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                let is_path = argument.get_value_parser().type_id() == std::any::TypeId::of::<std::path::PathBuf>();
+                let (of, id) = (command.get_name(), argument.get_id().as_str());
+                assert!(!is_path || files::role(of, id).is_some(), "{of}: {id}");
+            }
+            command.get_subcommands().for_each(walk);
+        }
+        walk(&Cli::command());
     }
 
     #[test]

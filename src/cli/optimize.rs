@@ -4,10 +4,12 @@ use clap::Args;
 
 use crate::case::Case;
 use crate::case::LaunchMode;
+use crate::case::too_large;
 use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
 use crate::cli::question::environment;
 use crate::cli::question::strategies;
+use crate::cli::question::warn_of_variables;
 use crate::cli::session::Session;
 use crate::cli::speculate::DraftArgument;
 use crate::cli::speculate::drafter;
@@ -21,6 +23,9 @@ use crate::model::Model;
 use crate::model::Phase;
 use crate::model::Workload;
 use crate::plan::Partition;
+use crate::render::number::Number;
+use crate::render::page::Block;
+use crate::render::table::Column;
 use crate::report::Report;
 use crate::report::optimize::Asked;
 use crate::report::optimize::rows;
@@ -82,6 +87,9 @@ pub struct Arguments {
 /// Bad arguments, or nothing that can run.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let case = case(arguments)?;
+    if let Some(unknown) = case.model.unknown_architecture() {
+        session.warn(&unknown);
+    }
     let mut choices = strategies(arguments.strategies.as_deref())?;
     if arguments.strategies.is_none() {
         choices.retain(|strategy| strategy.effort != Effort::None);
@@ -101,17 +109,28 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         strategies: choices,
         channels: arguments.channels.clone(),
     };
+    warn_of_variables(&case.environment, &case.machine, session)?;
     let found = optimize::optimize(&request, arguments.exhaustive)?;
+    let mut rows = rows(&found);
+    let memory = too_large(&case.machine, &case.model, found.best.partition.ranks());
+    rows.fill(Column::text("fits_memory", "fits memory"), memory.is_none());
     let asked = Asked {
         machine: &arguments.machine,
         model: &arguments.model,
         set: arguments.set.iter().map(|set| format!("{}={}", set.name, set.value)).collect(),
         environment: &arguments.env,
     };
+    let mut sections = sections(&request, &found, &asked);
+    if let Some((weights, memory)) = memory {
+        let gb = |bytes: u64| Number::new(bytes as f64 / 1e9, 0).digits();
+        let words =
+            format!("It does not fit: {} GB of weights a GPU of {} GB; this is what it would take if it did.", gb(weights), gb(memory));
+        sections[0].blocks.insert(1, Block::Text(words));
+    }
     Ok(Report {
         title: "The best policy".to_owned(),
-        sections: sections(&request, &found, &asked),
-        rows: rows(&found),
+        sections,
+        rows,
         exact: None,
         json: None,
         reproduce: session.reproduce().input("machine", case.machine.to_toml().as_bytes()),

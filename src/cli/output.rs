@@ -60,6 +60,9 @@ impl Pages {
 }
 
 impl Output {
+    /// A table on stdout.
+    pub const STDOUT: Output = Output { format: Format::Table, output: None };
+
     /// Writes the report. CSV and JSON hold the value alone, so what reproduces
     /// it goes to stderr there. Returns whether every check of it passed.
     ///

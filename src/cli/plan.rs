@@ -64,7 +64,7 @@ impl Arguments {
 /// Bad input.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let PlanCommand::Show(show) = &arguments.command;
-    let loaded = show.question.load()?;
+    let loaded = show.question.load(session)?;
     let question = match &show.strategy {
         Some(id) => loaded.question().under(Strategy::find(id)?),
         None => loaded.question(),

@@ -8,6 +8,8 @@ use clap::ValueEnum;
 
 use crate::case::Case;
 use crate::case::LaunchMode;
+use crate::case::too_large;
+use crate::cli::session::Session;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::import::input::Input;
@@ -16,7 +18,9 @@ use crate::machine::Machine;
 use crate::model::Model;
 use crate::model::Phase;
 use crate::model::Workload;
+use crate::nccl::graph_file;
 use crate::plan::Partition;
+use crate::strategy::Context;
 use crate::strategy::Strategy;
 
 /// The machine of the case.
@@ -104,7 +108,7 @@ impl QuestionArguments {
     ///
     /// # Errors
     /// Unknown names, bad files, bad numbers.
-    pub fn load(&self) -> Result<Loaded> {
+    pub fn load(&self, session: &Session) -> Result<Loaded> {
         let phase = match self.phase {
             Some(PhaseArgument::Decode) => Phase::Decode,
             Some(PhaseArgument::Verify) => Phase::Verify,
@@ -124,8 +128,12 @@ impl QuestionArguments {
             machine = machine.recable(cabling)?;
         }
         let model = Model::load(&self.model)?;
+        if let Some(unknown) = model.unknown_architecture() {
+            session.warn(&unknown);
+        }
         let mut case = Case::new(machine, model, workload, Partition::tensor(self.tp), launch);
         case.environment = environment(&self.env)?;
+        warn_of_variables(&case.environment, &case.machine, session)?;
         for assignment in &self.set {
             case.set(&assignment.name, assignment.value)?;
         }
@@ -143,15 +151,14 @@ impl Loaded {
 
     /// A sentence where the weights alone do not fit the GPUs.
     fn memory_words(&self) -> String {
-        let per_gpu = u64::from(self.machine.ranks_per_gpu.max(1));
-        let gpus = u64::from(self.partition.ranks()).div_ceil(per_gpu).max(1);
-        let weights = self.model.parameters().text.bytes / gpus;
-        let memory = self.machine.gpu_kind(0).map_or(u64::MAX, |kind| kind.memory_bytes);
-        if weights <= memory {
-            return String::new();
-        }
+        let Some((weights, memory)) = too_large(&self.machine, &self.model, self.partition.ranks()) else { return String::new() };
         let gb = |bytes: u64| format!("{:.0}", bytes as f64 / 1e9);
         format!(" It does not fit: {} GB of weights a GPU of {} GB; what follows is what it would take if it did.", gb(weights), gb(memory))
+    }
+
+    /// Whether the weights fit the GPUs: a column of every table for programs.
+    pub fn fits_memory(&self) -> bool {
+        too_large(&self.machine, &self.model, self.partition.ranks()).is_none()
     }
 
     /// One line that names the question.
@@ -171,7 +178,22 @@ impl Loaded {
     }
 }
 
-/// `NAME=VALUE` pairs; of `NCCL_GRAPH_FILE` the file's text in place of its name.
+/// Says which variables and values NCCL would not heed, or are not modelled.
+///
+/// # Errors
+/// `nccl-environment` for values that NCCL would misread or refuse.
+pub fn warn_of_variables(environment: &BTreeMap<String, String>, machine: &Machine, session: &Session) -> Result<()> {
+    let version = Context::new(machine, 1).nccl_version()?;
+    for warning in crate::nccl::Environment::parse(environment, version)?.warnings {
+        session.warn(&warning);
+    }
+    for name in environment.keys().filter(|name| !name.starts_with("NCCL_")) {
+        session.warn(&format!("{name} is no variable of NCCL: it changes nothing here"));
+    }
+    Ok(())
+}
+
+/// `NAME=VALUE` pairs; of `NCCL_GRAPH_FILE` the file's name and, from the next line on, its text.
 ///
 /// # Errors
 /// `argument-environment` for anything else; `io`, `file-too-large` for a graph file that cannot be read.
@@ -181,29 +203,41 @@ pub fn environment(pairs: &[String]) -> Result<BTreeMap<String, String>> {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
                 Fault::new("argument-environment", format!("`{pair}` is no NAME=VALUE")).help("for example --env NCCL_P2P_LEVEL=SYS")
             })?;
-            let value = if name == "NCCL_GRAPH_FILE" && !value.is_empty() { graph_file(Path::new(value))? } else { value.to_owned() };
+            if name.is_empty() {
+                return Err(
+                    Fault::new("argument-environment", format!("`{pair}` names no variable")).help("for example --env NCCL_P2P_LEVEL=SYS")
+                );
+            }
+            let value = if name == "NCCL_GRAPH_FILE" && !value.is_empty() { read_graph(Path::new(value))? } else { value.to_owned() };
             Ok((name.to_owned(), value))
         })
         .collect()
 }
 
-fn graph_file(path: &Path) -> Result<String> {
+fn read_graph(path: &Path) -> Result<String> {
     let text = Input::open(path)?.text()?;
     if !text.trim_start().starts_with('<') {
         return Err(Fault::new("nccl-graph-file", format!("{} is no graph file: it is no XML", path.display()))
             .help("dump one with NCCL_GRAPH_DUMP_FILE on the machine"));
     }
-    Ok(text)
+    Ok(graph_file::named_text(&path.display().to_string(), &text))
 }
 
 /// The strategies of a comma-separated list, or all.
 ///
 /// # Errors
-/// `strategy-unknown`.
+/// `argument-list` for an empty one, `strategy-unknown`.
 pub fn strategies(list: Option<&str>) -> Result<Vec<&'static Strategy>> {
     match list {
         None => Ok(crate::strategy::all().collect()),
-        Some(list) => list.split(',').map(str::trim).filter(|id| !id.is_empty()).map(Strategy::find).collect(),
+        Some(list) => {
+            let ids: Vec<&str> = list.split(',').map(str::trim).filter(|id| !id.is_empty()).collect();
+            if ids.is_empty() {
+                return Err(Fault::new("argument-list", "the list of strategies is empty")
+                    .help("leave --strategies out to take all; `lanecast strategies` lists them"));
+            }
+            ids.into_iter().map(Strategy::find).collect()
+        }
     }
 }
 
@@ -216,6 +250,9 @@ pub struct ObservedPair {
     pub decode_tps: Option<f64>,
 }
 
+/// Milliseconds and tokens per second that somebody can have measured.
+const OBSERVABLE: std::ops::RangeInclusive<f64> = 1e-3..=1e9;
+
 /// `--observed verify_ms=30`, `--observed decode_tps=82`.
 ///
 /// # Errors
@@ -223,8 +260,9 @@ pub struct ObservedPair {
 pub fn observed_pair(assignments: &[super::arguments::Assignment]) -> Result<ObservedPair> {
     let mut observed = ObservedPair::default();
     for assignment in assignments {
-        if assignment.value <= 0.0 {
-            return Err(Fault::new("observed-bad-value", format!("{} must be above zero", assignment.name)));
+        if !OBSERVABLE.contains(&assignment.value) {
+            return Err(Fault::new("observed-bad-value", format!("{} = {:e} was not observed", assignment.name, assignment.value))
+                .help(format!("expected {:e} to {:e}", OBSERVABLE.start(), OBSERVABLE.end())));
         }
         match assignment.name.as_str() {
             "verify_ms" => observed.verify_ms = Some(assignment.value),

@@ -19,6 +19,7 @@ use crate::decide::variables::effects;
 use crate::error::Result;
 use crate::render::page::Block;
 use crate::render::page::Section;
+use crate::render::table::Column;
 use crate::report::Report;
 use crate::strategy::Strategy;
 
@@ -53,7 +54,7 @@ pub struct Arguments {
 /// # Errors
 /// Bad input, or a baseline that cannot run.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let request = Request {
         question: loaded.question(),
         strategies: strategies(arguments.strategies.as_deref())?,
@@ -84,6 +85,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         arguments.samples.map(|samples| uncertain::sample(&loaded, &ranking, &request.searches, samples, arguments.seed)).transpose()?;
     let mut sections = crate::report::rank::sections(&ranking, &finding, &variables, &loaded.headline());
     let mut rows = crate::report::rank::csv_table(&ranking);
+    rows.fill(Column::text("fits_memory", "fits memory"), loaded.fits_memory());
     let mut reproduce = session.reproduce();
     if arguments.pages.wanted() {
         crate::report::rank_page::add_drawings(&mut sections, &ranking, request.baseline.id);
@@ -104,7 +106,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         sections,
         rows,
         exact: None,
-        json: Some(crate::report::rank::json(&ranking, uncertainty.as_ref())),
+        json: Some(crate::report::rank::json(&ranking, uncertainty.as_ref(), loaded.fits_memory())),
         reproduce: reproduce.hash("plan", ranking.plan.hash()).input("machine", loaded.machine.to_toml().as_bytes()),
         passed: true,
     })

@@ -90,7 +90,7 @@ pub struct Arguments {
 /// # Errors
 /// Bad input, a strategy that cannot run, no GPU, what the device meets.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let question = loaded.question();
     let plan = question.plan()?;
     let strategy = Strategy::find(&arguments.strategy)?;

@@ -16,6 +16,7 @@ use crate::cli::session::Session;
 use crate::decide::settings::policy_text;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::render::table::Column;
 use crate::render::write::write_file;
 use crate::report::Report;
 use crate::simulate::Options;
@@ -53,7 +54,7 @@ pub struct Arguments {
 /// # Errors
 /// Bad input, a strategy that cannot run, files that cannot be written.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let policy = match &arguments.policy {
         Some(policy) => policy.policy()?,
         None => Policy::single(Strategy::find(&arguments.strategy)?),
@@ -88,10 +89,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     }
     session.detail(&format!("{} events", answer.outcome.events));
     let sections = crate::report::simulate::sections(&loaded.headline(), &answer, &name, &loaded.machine, drawn.as_deref());
+    let mut rows = crate::report::simulate::kinds(&answer);
+    rows.fill(Column::text("fits_memory", "fits memory"), loaded.fits_memory());
     Ok(Report {
         title: "Where the time of one pass goes".to_owned(),
         sections,
-        rows: crate::report::simulate::kinds(&answer),
+        rows,
         exact: None,
         json: None,
         reproduce: session.reproduce().hash("plan", hash).input("machine", loaded.machine.to_toml().as_bytes()),

@@ -29,6 +29,7 @@ use crate::decide::speculate::acceptance::Shape;
 use crate::decide::speculate::speculate;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::input::Input;
 use crate::import::serving;
 use crate::model::Draft;
 use crate::model::Eagle3;
@@ -36,6 +37,7 @@ use crate::render::chart::line_chart;
 use crate::render::drawing::WIDE;
 use crate::render::number::Number;
 use crate::render::page::Section;
+use crate::render::table::Column;
 use crate::render::write::write_file;
 use crate::report::Report;
 use crate::report::speculate::Observed;
@@ -108,7 +110,7 @@ pub struct Arguments {
 /// # Errors
 /// Bad input, or nothing that can run.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
-    let loaded = arguments.question.load()?;
+    let loaded = arguments.question.load(session)?;
     let case = &loaded.0;
     let (asked, shapes) = shapes(arguments)?;
     let request = Request {
@@ -133,12 +135,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let observed = observed(arguments)?;
     let mut sections = crate::report::speculate::sections(&request, &answer, &observed, &loaded.headline());
     sections.extend(settings(&request, &answer));
+    let mut rows = crate::report::speculate::data::csv_table(&answer);
+    rows.fill(Column::text("fits_memory", "fits memory"), loaded.fits_memory());
     Ok(Report {
         title: "Does speculation pay?".to_owned(),
         sections,
-        rows: crate::report::speculate::data::csv_table(&answer),
+        rows,
         exact: None,
-        json: Some(crate::report::speculate::data::json(&answer)),
+        json: Some(crate::report::speculate::data::json(&answer, loaded.fits_memory())),
         reproduce: session.reproduce().input("machine", case.machine.to_toml().as_bytes()),
         passed: true,
     })
@@ -231,10 +235,10 @@ pub(super) fn rates(text: Option<&str>, constants: &SpeculationConstants) -> Res
 
 /// Runs of a benchmark file, whatever its form.
 fn serving_runs(path: &Path) -> Result<Vec<serving::ServingObservation>> {
-    let bytes = std::fs::read(path).map_err(|error| Fault::io("read", path, &error))?;
+    let text = Input::open(path)?.text()?;
     let name = path.to_string_lossy();
-    let starts = |text: &str| bytes.iter().copied().skip_while(u8::is_ascii_whitespace).zip(text.bytes()).all(|(a, b)| a == b);
-    if starts("{") || starts("[") { Ok(serving::read(&name, bytes.as_slice())?.serving) } else { serving::read_csv(&name, &bytes) }
+    let is_json = text.trim_start().starts_with(['{', '[']);
+    if is_json { Ok(serving::read(&name, text.as_bytes())?.serving) } else { serving::read_csv(&name, text.as_bytes()) }
 }
 
 /// The asked batch first, then the others of the list.

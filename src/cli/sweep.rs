@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::io::IsTerminal;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::path::PathBuf;
@@ -155,25 +156,22 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     })
 }
 
-/// Rows go to a file of their own: not over the grid, nor over a device or a folder.
+/// Rows go to a plain file: not over a device or a folder.
 fn refuse_target(arguments: &Arguments) -> Result<()> {
     let out = &arguments.output;
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
-    let is_grid = real(out).is_some() && real(out) == real(&arguments.grid);
-    let is_other = std::fs::symlink_metadata(out).is_ok_and(|known| !known.is_file());
-    if is_grid || is_other {
-        let what = if is_grid { "is the grid" } else { "is no plain file" };
-        return Err(Fault::new("io", format!("cannot write {}: it {what}", out.display())).help("name a file for the rows"));
+    if std::fs::symlink_metadata(out).is_ok_and(|known| !known.is_file()) {
+        return Err(Fault::new("io", format!("cannot write {}: it is no plain file", out.display())).help("name a file for the rows"));
     }
     Ok(())
 }
 
 fn read(path: &Path) -> Result<String> {
     let fault = |error: &std::io::Error| Fault::io("read", path, error);
-    if std::fs::metadata(path).map_err(|e| fault(&e))?.len() > GRID_BYTES_MAX {
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(GRID_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(|e| fault(&e))?;
+    if bytes.len() as u64 > GRID_BYTES_MAX {
         return Err(Fault::new("sweep-bad-grid", format!("{} is larger than 64 MiB", path.display())));
     }
-    let bytes = std::fs::read(path).map_err(|e| fault(&e))?;
     String::from_utf8(bytes).map_err(|_| Fault::new("sweep-syntax", format!("{} is not text", path.display())))
 }
 

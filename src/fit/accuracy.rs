@@ -132,7 +132,7 @@ pub fn page(folder: &Path) -> Result<(String, String)> {
     let _ = write_delivered(&mut out, &delivered);
     let notes = folder.join("validation/unexplained.md");
     out += "\n";
-    out += &std::fs::read_to_string(&notes).map_err(|error| Fault::io("read", &notes, &error))?;
+    out += &crate::trace::table::read_text(&notes)?;
     let mut figures = String::from("split,machine,rows,median_pct,p90_pct,p95_pct\n");
     for one in &held_out {
         let e = &one.ours;

@@ -83,7 +83,7 @@ impl Split {
     /// # Errors
     /// `io`, `fit-split` with the place in the file.
     pub fn read(path: &Path) -> Result<Split> {
-        let text = std::fs::read_to_string(path).map_err(|error| Fault::io("read", path, &error))?;
+        let text = crate::trace::table::read_text(path)?;
         Split::parse(&path.to_string_lossy(), &text)
     }
 

@@ -1,6 +1,9 @@
 //! AIConfigurator's tables of collectives (CSV): sizes in elements, times in milliseconds.
 
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::nccl_tests;
 use crate::import::outcome::Outcome;
 use crate::import::outcome::base_name;
@@ -12,6 +15,9 @@ use crate::trace::observation::Observation;
 use crate::trace::observation::Protocol;
 use crate::trace::observation::Timing;
 use crate::trace::table::Table;
+
+/// AIConfigurator's table of collectives.
+pub(super) const FORMAT: Format = Format { kind: "aiconfigurator", looks: Looks::Text(detect), read: Read::Text(read) };
 
 const CODE: &str = "import-aiconfigurator";
 
@@ -29,8 +35,9 @@ pub fn detect(head: &str) -> bool {
 pub fn read(name: &str, text: &str) -> Result<Outcome> {
     let mut table = Table::open(name, text, CODE, &["num_gpus", "message_size", "latency"])?;
     let mut outcome = Outcome::default();
-    let (mut single, mut unknown) = (0, 0);
+    let (mut single, mut unknown, mut rows) = (0, 0, 0);
     while let Some(row) = table.next_row()? {
+        rows += 1;
         let dtype = [row.text("nccl_dtype"), row.text("allreduce_dtype")].into_iter().find(|d| !d.is_empty()).unwrap_or("").to_owned();
         let row = &row;
         let missing = |column| move || row.fault(column, "is empty", "a number");
@@ -65,6 +72,9 @@ pub fn read(name: &str, text: &str) -> Result<Outcome> {
             high_us: None,
             source: format!("AIConfigurator, {} {}, {}", row.text("framework"), row.text("device"), base_name(name)),
         });
+    }
+    if rows == 0 {
+        return Err(table.no_rows());
     }
     if single > 0 {
         outcome.skipped(format!("{name}: {single} rows of one GPU"));

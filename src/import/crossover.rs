@@ -6,12 +6,18 @@
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::nccl_tests::Run;
 use crate::import::outcome::Outcome;
 use crate::import::outcome::base_name;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Implementation;
 use crate::trace::observation::Timing;
+
+/// Start-up crossover log of an engine.
+pub(super) const FORMAT: Format = Format { kind: "crossover", looks: Looks::Text(detect), read: Read::Text(read) };
 
 /// Whether `head` looks like it.
 pub fn detect(head: &str) -> bool {

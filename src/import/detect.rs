@@ -2,118 +2,13 @@
 
 use crate::error::Fault;
 use crate::error::Result;
-use crate::import::aiconfigurator;
-use crate::import::crossover;
-use crate::import::host_settings;
+use crate::import::formats::FORMATS;
+use crate::import::formats::ForeignKind;
+use crate::import::formats::Looks;
+use crate::import::formats::SQLITE;
+use crate::import::formats::names;
 use crate::import::input;
 use crate::import::json_tree;
-use crate::import::lspci;
-use crate::import::nccl_log;
-use crate::import::nccl_tests;
-use crate::import::nsys_csv;
-use crate::import::nvbandwidth;
-use crate::import::p2p_test;
-use crate::import::p2pmark;
-use crate::import::serving;
-use crate::import::summary;
-use crate::import::topo_matrix;
-
-/// A foreign format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ForeignKind {
-    /// `nvidia-smi topo -m`.
-    TopoMatrix,
-    /// `lspci -vv`.
-    Lspci,
-    /// A folder of sysfs.
-    Sysfs,
-    /// NCCL topology XML.
-    NcclTopology,
-    /// NCCL graph XML.
-    NcclGraph,
-    /// p2pBandwidthLatencyTest.
-    P2pTest,
-    /// nvbandwidth, JSON.
-    NvbandwidthJson,
-    /// nvbandwidth, text.
-    NvbandwidthText,
-    /// p2pmark.
-    P2pmark,
-    /// `/proc/cmdline`.
-    KernelCmdline,
-    /// `/proc/driver/nvidia/params`.
-    DriverParams,
-    /// nccl-tests, text.
-    NcclTestsText,
-    /// nccl-tests, JSON.
-    NcclTestsJson,
-    /// rccl-tests, JSON lines.
-    RcclTestsJson,
-    /// NCCL inspector.
-    Inspector,
-    /// `NCCL_DEBUG=INFO`.
-    NcclLog,
-    /// Start-up crossover log of an engine.
-    Crossover,
-    /// AIConfigurator's table of collectives.
-    AiConfigurator,
-    /// torch.profiler.
-    Kineto,
-    /// nsys `cuda_gpu_trace`.
-    NsysTrace,
-    /// nsys SQLite export.
-    NsysSqlite,
-    /// nsys `cuda_gpu_kern_sum`.
-    NsysSummary,
-    /// SGLang's and vLLM's benchmarks.
-    Serving,
-}
-
-impl ForeignKind {
-    /// All kinds with the names that `--kind` takes.
-    pub const ALL: [(ForeignKind, &'static str); 23] = [
-        (ForeignKind::TopoMatrix, "topo-matrix"),
-        (ForeignKind::Lspci, "lspci"),
-        (ForeignKind::Sysfs, "sysfs"),
-        (ForeignKind::NcclTopology, "nccl-topology"),
-        (ForeignKind::NcclGraph, "nccl-graph"),
-        (ForeignKind::P2pTest, "p2p-test"),
-        (ForeignKind::NvbandwidthJson, "nvbandwidth-json"),
-        (ForeignKind::NvbandwidthText, "nvbandwidth"),
-        (ForeignKind::P2pmark, "p2pmark"),
-        (ForeignKind::KernelCmdline, "cmdline"),
-        (ForeignKind::DriverParams, "driver-params"),
-        (ForeignKind::NcclTestsText, "nccl-tests"),
-        (ForeignKind::NcclTestsJson, "nccl-tests-json"),
-        (ForeignKind::RcclTestsJson, "rccl-tests-json"),
-        (ForeignKind::Inspector, "nccl-inspector"),
-        (ForeignKind::NcclLog, "nccl-log"),
-        (ForeignKind::Crossover, "crossover"),
-        (ForeignKind::AiConfigurator, "aiconfigurator"),
-        (ForeignKind::Kineto, "kineto"),
-        (ForeignKind::NsysTrace, "nsys-trace"),
-        (ForeignKind::NsysSqlite, "nsys-sqlite"),
-        (ForeignKind::NsysSummary, "nsys-summary"),
-        (ForeignKind::Serving, "serving"),
-    ];
-
-    /// The name that `--kind` takes.
-    pub fn name(self) -> &'static str {
-        ForeignKind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
-    }
-
-    /// From the name that `--kind` takes.
-    ///
-    /// # Errors
-    /// `import-unknown` naming all kinds.
-    pub fn from_name(name: &str) -> Result<ForeignKind> {
-        ForeignKind::ALL.iter().find(|(_, n)| *n == name).map(|(kind, _)| *kind).ok_or_else(|| {
-            let names: Vec<&str> = ForeignKind::ALL.iter().map(|(_, n)| *n).collect();
-            Fault::new("import-unknown", format!("no kind of file is called `{name}`"))
-                .help(format!("expected one of {}", names.join(", ")))
-        })
-    }
-}
 
 /// What a file is that begins with `head` and is called `name`.
 ///
@@ -121,7 +16,7 @@ impl ForeignKind {
 /// `import-unknown`, naming the keys of JSON that is not known; `import-empty`.
 pub fn detect_kind(head: &[u8], name: &str) -> Result<ForeignKind> {
     if head.starts_with(input::SQLITE_MAGIC) {
-        return Ok(ForeignKind::NsysSqlite);
+        return Ok(ForeignKind::of(SQLITE.kind));
     }
     let text = String::from_utf8_lossy(head);
     let start = text.trim_start();
@@ -158,9 +53,8 @@ fn own(start: &str, name: &str) -> Option<Box<Fault>> {
 }
 
 fn unknown(name: &str) -> Box<Fault> {
-    let names: Vec<&str> = ForeignKind::ALL.iter().map(|(_, n)| *n).collect();
     Fault::new("import-unknown", format!("{name} is of no kind that is recognised"))
-        .help(format!("say what it is with --kind: {}", names.join(", ")))
+        .help(format!("say what it is with --kind: {}", names()))
 }
 
 fn unknown_json(head: &[u8], name: &str) -> Box<Fault> {
@@ -170,67 +64,40 @@ fn unknown_json(head: &[u8], name: &str) -> Box<Fault> {
         .help("expected a torch profiler trace, nvbandwidth, nccl-tests, rccl-tests, NCCL inspector, or a benchmark of SGLang or vLLM")
 }
 
+/// The first format that `fits`.
+fn first(fits: impl Fn(Looks) -> bool) -> Option<ForeignKind> {
+    FORMATS.iter().find(|format| fits(format.looks)).map(|format| ForeignKind::of(format.kind))
+}
+
 fn json_kind(head: &[u8]) -> Option<ForeignKind> {
     let keys = json_tree::keys_of(head);
     let has = |key: &str| keys.iter().any(|k| k == key);
-    if has("traceEvents") || has("deviceProperties") && has("schemaVersion") || has("ph") && (has("ts") || has("pid")) {
-        Some(ForeignKind::Kineto)
-    } else if has("nvbandwidth") {
-        Some(ForeignKind::NvbandwidthJson)
-    } else if has("coll_perf") || has("header") && has("metadata") {
-        Some(ForeignKind::Inspector)
-    } else if has("algBw") && has("busBw") {
-        Some(ForeignKind::RcclTestsJson)
-    } else if has("nccl_version") || has("config") && has("results") && has("args") {
-        Some(ForeignKind::NcclTestsJson)
-    } else if serving::detect(&keys) {
-        Some(ForeignKind::Serving)
-    } else {
-        None
-    }
+    first(|looks| matches!(looks, Looks::Json(test) if test(&has)))
 }
 
 fn xml_kind(start: &str) -> Option<ForeignKind> {
-    if start.contains("<graphs") {
-        Some(ForeignKind::NcclGraph)
-    } else if start.contains("<system") {
-        Some(ForeignKind::NcclTopology)
-    } else {
-        None
-    }
+    first(|looks| matches!(looks, Looks::Xml(element) if start.contains(element)))
 }
 
-/// Whether a text looks like one kind.
-type Test = fn(&str) -> bool;
-
+/// What a text looks like, by the first test that fits.
 fn text_kind(text: &str) -> Option<ForeignKind> {
-    let tests: [(Test, ForeignKind); 15] = [
-        (|t| t.lines().any(nsys_csv::is_header), ForeignKind::NsysTrace),
-        (|t| t.lines().any(summary::is_header), ForeignKind::NsysSummary),
-        (aiconfigurator::detect, ForeignKind::AiConfigurator),
-        (p2p_test::detect, ForeignKind::P2pTest),
-        (nvbandwidth::detect, ForeignKind::NvbandwidthText),
-        (p2pmark::detect, ForeignKind::P2pmark),
-        // The table of a benchmark may stand between lines of NCCL's log.
-        (nccl_tests::detect, ForeignKind::NcclTestsText),
-        (crossover::detect, ForeignKind::Crossover),
-        (nccl_log::detect, ForeignKind::NcclLog),
-        (topo_matrix::detect, ForeignKind::TopoMatrix),
-        (lspci::detect, ForeignKind::Lspci),
-        (host_settings::detect_params, ForeignKind::DriverParams),
-        (host_settings::detect_cmdline, ForeignKind::KernelCmdline),
-        (|t| t.lines().any(|l| l.starts_with("NCCL version ")), ForeignKind::NcclLog),
-        (|t| t.contains("busbw"), ForeignKind::NcclTestsText),
-    ];
-    tests.iter().find(|(test, _)| test(text)).map(|(_, kind)| *kind)
+    let log = || text.lines().any(|line| line.starts_with("NCCL version ")).then_some(ForeignKind::of("nccl-log"));
+    let benchmark = || text.contains("busbw").then_some(ForeignKind::of("nccl-tests"));
+    text_kinds(text).first().copied().or_else(log).or_else(benchmark)
+}
+
+/// All that a text looks like: outputs of several tools may be pasted together.
+pub fn text_kinds(text: &str) -> Vec<ForeignKind> {
+    let fits = FORMATS.iter().filter(|format| matches!(format.looks, Looks::Text(test) if test(text)));
+    fits.map(|format| ForeignKind::of(format.kind)).collect()
 }
 
 fn kind_by_name(name: &str) -> Option<ForeignKind> {
     let file = name.rsplit(['/', '\\']).next().unwrap_or(name);
     match file {
-        "cmdline" => Some(ForeignKind::KernelCmdline),
-        "params" => Some(ForeignKind::DriverParams),
-        _ if file.contains("lspci") => Some(ForeignKind::Lspci),
+        "cmdline" => Some(ForeignKind::of("cmdline")),
+        "params" => Some(ForeignKind::of("driver-params")),
+        _ if file.contains("lspci") => Some(ForeignKind::of("lspci")),
         _ => None,
     }
 }
@@ -242,22 +109,22 @@ mod tests {
     #[test]
     fn kinds_are_told() {
         for (text, kind) in [
-            ("{\"schemaVersion\":1,\"traceEvents\":[", ForeignKind::Kineto),
-            ("[{\"ph\":\"X\",\"ts\":1", ForeignKind::Kineto),
-            ("{\"nvbandwidth\":{", ForeignKind::NvbandwidthJson),
-            ("{\"header\":{},\"metadata\":{},\"coll_perf\":{}}", ForeignKind::Inspector),
-            ("{\"#wrong\":\"0\",\"algBw\":1,\"busBw\":1}", ForeignKind::RcclTestsJson),
-            ("{\"version\":3,\"args\":[],\"env\":[],\"nccl_version\":1", ForeignKind::NcclTestsJson),
-            ("{\"num_prompts\":1,\"output_throughput\":1}", ForeignKind::Serving),
-            ("<?xml version=\"1.0\"?><system version=\"1\">", ForeignKind::NcclTopology),
-            ("<graphs version=\"1\">", ForeignKind::NcclGraph),
-            ("NOTICE: x\nStart (ns),Duration (ns),CorrId,Name\n", ForeignKind::NsysTrace),
-            ("Time (%),Total Time (ns),Instances,Name\n", ForeignKind::NsysSummary),
-            ("[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\nP2P Connectivity Matrix\n", ForeignKind::P2pTest),
-            ("h:1:2 [0] NCCL INFO Bootstrap\n", ForeignKind::NcclLog),
-            ("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n", ForeignKind::TopoMatrix),
-            ("BOOT_IMAGE=/vmlinuz root=x quiet", ForeignKind::KernelCmdline),
-            ("ResmanDebugLevel: 1\nRegistryDwords: \"\"\n", ForeignKind::DriverParams),
+            ("{\"schemaVersion\":1,\"traceEvents\":[", ForeignKind::of("kineto")),
+            ("[{\"ph\":\"X\",\"ts\":1", ForeignKind::of("kineto")),
+            ("{\"nvbandwidth\":{", ForeignKind::of("nvbandwidth-json")),
+            ("{\"header\":{},\"metadata\":{},\"coll_perf\":{}}", ForeignKind::of("nccl-inspector")),
+            ("{\"#wrong\":\"0\",\"algBw\":1,\"busBw\":1}", ForeignKind::of("rccl-tests-json")),
+            ("{\"version\":3,\"args\":[],\"env\":[],\"nccl_version\":1", ForeignKind::of("nccl-tests-json")),
+            ("{\"num_prompts\":1,\"output_throughput\":1}", ForeignKind::of("serving")),
+            ("<?xml version=\"1.0\"?><system version=\"1\">", ForeignKind::of("nccl-topology")),
+            ("<graphs version=\"1\">", ForeignKind::of("nccl-graph")),
+            ("NOTICE: x\nStart (ns),Duration (ns),CorrId,Name\n", ForeignKind::of("nsys-trace")),
+            ("Time (%),Total Time (ns),Instances,Name\n", ForeignKind::of("nsys-summary")),
+            ("[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\nP2P Connectivity Matrix\n", ForeignKind::of("p2p-test")),
+            ("h:1:2 [0] NCCL INFO Bootstrap\n", ForeignKind::of("nccl-log")),
+            ("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n", ForeignKind::of("topo-matrix")),
+            ("BOOT_IMAGE=/vmlinuz root=x quiet", ForeignKind::of("cmdline")),
+            ("ResmanDebugLevel: 1\nRegistryDwords: \"\"\n", ForeignKind::of("driver-params")),
         ] {
             assert_eq!(detect_kind(text.as_bytes(), "x").expect(text), kind, "{text}");
         }
@@ -283,13 +150,5 @@ mod tests {
             let fault = detect_kind(text.as_bytes(), "x").expect_err(word);
             assert!(fault.code == "import-own" && fault.message.contains(word), "{fault}");
         }
-    }
-
-    #[test]
-    fn names_come_back() {
-        for (kind, name) in ForeignKind::ALL {
-            assert_eq!((ForeignKind::from_name(name).expect(name), kind.name()), (kind, name));
-        }
-        assert!(ForeignKind::from_name("x").is_err());
     }
 }

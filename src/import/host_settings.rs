@@ -4,7 +4,16 @@
 use crate::error::Fault;
 use crate::error::Result;
 use crate::import::facts::Iommu;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
+
+/// `/proc/cmdline`.
+pub(super) const FORMAT_CMDLINE: Format = Format { kind: "cmdline", looks: Looks::Text(detect_cmdline), read: Read::Text(read_cmdline) };
+
+/// `/proc/driver/nvidia/params`.
+pub(super) const FORMAT_PARAMS: Format = Format { kind: "driver-params", looks: Looks::Text(detect_params), read: Read::Text(read_params) };
 
 /// Keys of the kernel's command line that are kept.
 const KERNEL_KEYS: &[&str] =

@@ -77,6 +77,17 @@ impl Input {
         self.head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.head)
     }
 
+    /// Reads on until `bytes` are in the head; the whole text, if that is all of it.
+    ///
+    /// # Errors
+    /// `io`, `gzip`.
+    pub fn whole(&mut self, bytes: u64) -> Result<Option<&str>> {
+        let more = bytes.saturating_sub(self.head.len() as u64) + 1;
+        self.rest.by_ref().take(more).read_to_end(&mut self.head).map_err(|e| read_fault(&self.name, &e))?;
+        let is_all = self.head.len() as u64 <= bytes;
+        Ok(if is_all { std::str::from_utf8(self.head()).ok() } else { None })
+    }
+
     /// Everything, as a stream from the start.
     pub fn stream(self) -> Stream {
         let start = if self.head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };

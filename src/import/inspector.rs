@@ -5,6 +5,9 @@ use std::io::Read;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
 use crate::import::json::Json;
 use crate::import::json_tree;
 use crate::import::nccl_tests::Run;
@@ -13,6 +16,13 @@ use crate::import::outcome::base_name;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Implementation;
 use crate::trace::observation::Timing;
+
+/// NCCL inspector.
+pub(super) const FORMAT: Format = Format {
+    kind: "nccl-inspector",
+    looks: Looks::Json(|has| has("coll_perf") || has("header") && has("metadata")),
+    read: formats::Read::Stream(|name, input| read(name, input)),
+};
 
 /// Executions kept at most (four bytes each).
 const EXECUTIONS_MAX: usize = 10_000_000;

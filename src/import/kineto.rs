@@ -10,6 +10,9 @@ use crate::error::Result;
 use crate::import::decimal;
 use crate::import::events::Events;
 use crate::import::events::ImportedTrace;
+use crate::import::formats;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
 use crate::import::json::Json;
 use crate::import::json::Next;
 use crate::import::kernel_name;
@@ -17,6 +20,10 @@ use crate::import::outcome::Outcome;
 use crate::trace::observation::Collective;
 use crate::trace::record::Header;
 use crate::trace::record::Kind;
+
+/// torch.profiler.
+pub(super) const FORMAT: Format =
+    Format { kind: "kineto", looks: Looks::Json(detect), read: formats::Read::Stream(|name, input| read(name, input)) };
 
 /// Times before this are relative to the file's base (it is 1973).
 const ABSOLUTE_NS: i64 = 100_000_000_000_000_000;
@@ -53,6 +60,11 @@ struct Scan {
     unusable: u64,
     gpu_marks: Vec<(i64, u32)>,
     host_marks: Vec<i64>,
+}
+
+/// Whether an object with these keys is one.
+fn detect(has: &dyn Fn(&str) -> bool) -> bool {
+    has("traceEvents") || has("deviceProperties") && has("schemaVersion") || has("ph") && (has("ts") || has("pid"))
 }
 
 /// Reads a trace of any size.

@@ -11,9 +11,15 @@ use crate::import::facts::Gpu;
 use crate::import::facts::PciDevice;
 use crate::import::facts::PciKind;
 use crate::import::facts::PciLink;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
 use crate::import::pci_tree;
 use crate::import::processor;
+
+/// `lspci -vv`.
+pub(super) const FORMAT: Format = Format { kind: "lspci", looks: Looks::Text(detect), read: Read::Text(read) };
 
 /// Whether `head` looks like it.
 pub fn detect(head: &str) -> bool {

@@ -15,6 +15,7 @@ pub mod export;
 pub mod facts;
 pub mod facts_order;
 pub mod facts_toml;
+pub mod formats;
 pub mod gpu_list;
 pub mod host_settings;
 pub mod input;
@@ -54,10 +55,12 @@ use std::path::PathBuf;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats::Read;
+use crate::import::formats::SQLITE;
 use crate::import::input::Input;
 use crate::import::json::Json;
 
-pub use detect::ForeignKind;
+pub use formats::ForeignKind;
 pub use outcome::Outcome;
 
 /// Reads one file or folder of the given kind, or of the kind that it shows.
@@ -67,19 +70,52 @@ pub use outcome::Outcome;
 pub fn read_path(path: &Path, kind: Option<ForeignKind>) -> Result<Outcome> {
     if path.is_dir() {
         return match kind {
-            None | Some(ForeignKind::Sysfs) => sysfs::read(path),
+            None => sysfs::read(path),
+            Some(kind) if kind.name() == sysfs::FORMAT.kind => sysfs::read(path),
             Some(_) => Err(Fault::new("import-unknown", format!("{} is a folder", path.display())).help("expected a file")),
         };
     }
     let input = Input::open(path)?;
-    let kind = match kind {
-        Some(kind) => kind,
-        None => detect::detect_kind(input.head(), &input.name)?,
+    let Some(kind) = kind else {
+        let kind = detect::detect_kind(input.head(), &input.name)?;
+        return if kind == ForeignKind::of(SQLITE.kind) && path != Path::new("-") { sqlite(path) } else { read_all_in(input, kind) };
     };
-    if kind == ForeignKind::NsysSqlite && path != Path::new("-") {
+    if kind == ForeignKind::of(SQLITE.kind) && path != Path::new("-") {
         return sqlite(path);
     }
     read_input(input, kind)
+}
+
+/// Larger files hold one output; what people paste together is smaller.
+const PASTE_BYTES_MAX: u64 = 4 << 20;
+
+/// Reads all outputs that were pasted into one text; `kind` is what it looks like first.
+fn read_all_in(mut input: Input, kind: ForeignKind) -> Result<Outcome> {
+    let name = input.name.clone();
+    let Some(text) = input.whole(PASTE_BYTES_MAX)? else { return read_input(input, kind) };
+    let kinds = detect::text_kinds(text);
+    if kinds.len() < 2 || !kinds.contains(&kind) {
+        return read_input(input, kind);
+    }
+    let (mut all, mut first_fault, mut read) = (Outcome::default(), None, Vec::new());
+    for kind in kinds {
+        match read_input(Input::from_bytes(&name, text.as_bytes())?, kind) {
+            Ok(outcome) => {
+                read.push(kind.name());
+                all.merge(outcome);
+            }
+            Err(fault) => {
+                all.warn(format!("{name} looks like {} too, but cannot be read as that: {}", kind.name(), fault.message));
+                first_fault = first_fault.or(Some(fault));
+            }
+        }
+    }
+    match (first_fault, read.len()) {
+        (Some(fault), 0) => return Err(fault),
+        (_, 2..) => all.understood(format!("{name} holds several outputs: {}", read.join(", "))),
+        _ => {}
+    }
+    Ok(all)
 }
 
 /// Reads bytes that came from `name`; SQLite needs a path.
@@ -88,11 +124,13 @@ pub fn read_path(path: &Path, kind: Option<ForeignKind>) -> Result<Outcome> {
 /// See [`read_path`].
 pub fn read_bytes(name: &str, bytes: &[u8], kind: Option<ForeignKind>) -> Result<Outcome> {
     let input = Input::from_bytes(name, bytes)?;
-    let kind = match kind {
-        Some(kind) => kind,
-        None => detect::detect_kind(input.head(), name)?,
-    };
-    read_input(input, kind)
+    match kind {
+        Some(kind) => read_input(input, kind),
+        None => {
+            let kind = detect::detect_kind(input.head(), name)?;
+            read_all_in(input, kind)
+        }
+    }
 }
 
 /// Reads several files and joins what they say; traces are sorted.
@@ -112,34 +150,12 @@ pub fn read_all(paths: &[PathBuf], kind: Option<ForeignKind>) -> Result<Outcome>
 
 fn read_input(input: Input, kind: ForeignKind) -> Result<Outcome> {
     let name = input.name.clone();
-    let tree = |input: Input| Json::new(&name, input.stream()).tree();
-    match kind {
-        ForeignKind::TopoMatrix => topo_matrix::read(&name, &input.text()?),
-        ForeignKind::Lspci => lspci::read(&name, &input.text()?),
-        ForeignKind::NcclTopology => nccl_topology::read(&name, &input.text()?),
-        ForeignKind::NcclGraph => nccl_graph::read(&name, &input.text()?),
-        ForeignKind::P2pTest => p2p_test::read(&name, &input.text()?),
-        ForeignKind::NvbandwidthJson => nvbandwidth::read_json(&name, &tree(input)?),
-        ForeignKind::NvbandwidthText => nvbandwidth::read_text(&name, &input.text()?),
-        ForeignKind::P2pmark => p2pmark::read(&name, &input.text()?),
-        ForeignKind::KernelCmdline => host_settings::read_cmdline(&name, &input.text()?),
-        ForeignKind::DriverParams => host_settings::read_params(&name, &input.text()?),
-        ForeignKind::NcclTestsText => nccl_tests_runs::read(&name, &input.text()?),
-        ForeignKind::NcclTestsJson => nccl_tests::read_json(&name, &tree(input)?),
-        ForeignKind::RcclTestsJson => rccl_tests::read(&name, input.stream()),
-        ForeignKind::Inspector => inspector::read(&name, input.stream()),
-        ForeignKind::NcclLog => nccl_log::read(&name, input.stream()),
-        ForeignKind::Crossover => crossover::read(&name, &input.text()?),
-        ForeignKind::AiConfigurator => aiconfigurator::read(&name, &input.text()?),
-        ForeignKind::Kineto => kineto::read(&name, input.stream()),
-        ForeignKind::NsysTrace => nsys_csv::read(&name, input.stream()),
-        ForeignKind::NsysSummary => summary::read(&name, &input.text()?),
-        ForeignKind::Serving => serving::read(&name, input.stream()),
-        ForeignKind::Sysfs => {
-            Err(Fault::new("import-unknown", format!("{name} is no folder")).help("expected /sys/bus/pci/devices or a copy"))
-        }
-        ForeignKind::NsysSqlite => {
-            Err(Fault::new("import-nsys", format!("{name}: SQLite is read from a file only")).help("save it to a file, decompressed"))
+    match kind.format()?.read {
+        Read::Text(read) => read(&name, &input.text()?),
+        Read::Tree(read) => read(&name, &Json::new(&name, input.stream()).tree()?),
+        Read::Stream(read) => read(&name, input.stream()),
+        Read::Path(expected) => {
+            Err(Fault::new("import-unknown", format!("{name} is not read from bytes as {}", kind.name())).help(expected))
         }
     }
 }

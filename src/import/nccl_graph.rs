@@ -2,9 +2,15 @@
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::nccl_facts::Graph;
 use crate::import::outcome::Outcome;
 use crate::import::xml;
+
+/// NCCL graph XML.
+pub(super) const FORMAT: Format = Format { kind: "nccl-graph", looks: Looks::Xml("<graphs"), read: Read::Text(read) };
 
 /// Reads the XML.
 ///

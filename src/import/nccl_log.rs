@@ -4,6 +4,9 @@ use std::io::BufRead;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::nccl_facts::Choice;
 use crate::import::nccl_facts::Graph;
 use crate::import::nccl_facts::NcclFacts;
@@ -12,6 +15,10 @@ use crate::trace::line::Lines;
 use crate::trace::observation::Algorithm;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Protocol;
+
+/// `NCCL_DEBUG=INFO`.
+pub(super) const FORMAT: Format =
+    Format { kind: "nccl-log", looks: Looks::Text(detect), read: Read::Stream(|name, input| read(name, input)) };
 
 /// NCCL's numbers of its algorithms, used by logs before 2.24.
 const ALGORITHMS: [&str; 7] = ["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"];

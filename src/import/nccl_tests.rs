@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::json_tree;
 use crate::import::outcome::Outcome;
 use crate::import::outcome::base_name;
@@ -16,6 +19,17 @@ use crate::trace::observation::Implementation;
 use crate::trace::observation::Observation;
 use crate::trace::observation::Protocol;
 use crate::trace::observation::Timing;
+
+/// nccl-tests, text.
+pub(super) const FORMAT_TEXT: Format =
+    Format { kind: "nccl-tests", looks: Looks::Text(detect), read: Read::Text(crate::import::nccl_tests_runs::read) };
+
+/// nccl-tests, JSON.
+pub(super) const FORMAT_JSON: Format = Format {
+    kind: "nccl-tests-json",
+    looks: Looks::Json(|has| has("nccl_version") || has("config") && has("results") && has("args")),
+    read: Read::Tree(read_json),
+};
 
 const CODE: &str = "import-nccl-tests";
 

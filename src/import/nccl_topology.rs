@@ -9,10 +9,16 @@ use crate::import::facts::Gpu;
 use crate::import::facts::PciDevice;
 use crate::import::facts::PciKind;
 use crate::import::facts::PciLink;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
 use crate::import::xml;
 use crate::import::xml::Element;
 use crate::machine::CpuVendor;
+
+/// NCCL topology XML.
+pub(super) const FORMAT: Format = Format { kind: "nccl-topology", looks: Looks::Xml("<system"), read: Read::Text(read) };
 
 const CODE: &str = "import-nccl-topology";
 

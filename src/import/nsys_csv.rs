@@ -7,11 +7,21 @@ use crate::error::Result;
 use crate::import::decimal;
 use crate::import::events::Events;
 use crate::import::events::ImportedTrace;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
 use crate::trace::line;
 use crate::trace::line::Lines;
 use crate::trace::record::Header;
 use crate::trace::record::Kind;
+
+/// nsys `cuda_gpu_trace`.
+pub(super) const FORMAT: Format = Format {
+    kind: "nsys-trace",
+    looks: Looks::Text(|text| text.lines().any(is_header)),
+    read: Read::Stream(|name, input| read(name, input)),
+};
 
 const CODE: &str = "import-nsys";
 
@@ -86,6 +96,9 @@ pub fn read(name: &str, input: impl BufRead) -> Result<Outcome> {
 
 fn columns_of(header: &str) -> Option<Columns> {
     let names: Vec<&str> = header.split(',').map(str::trim).collect();
+    if names.iter().enumerate().any(|(at, name)| names[..at].contains(name)) {
+        return None;
+    }
     let place = |wanted: &[&str]| names.iter().position(|n| wanted.iter().any(|w| n.starts_with(w)));
     let power = |name: &str| match name.split(['(', ')']).nth(1).map(|u| u.trim().trim_end_matches("ec")) {
         Some("ns") => Some(0),

@@ -5,9 +5,19 @@ use serde_json::Value;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::import::facts::Matrix;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::gpu_list;
 use crate::import::json_tree;
 use crate::import::outcome::Outcome;
+
+/// nvbandwidth, JSON.
+pub(super) const FORMAT_JSON: Format =
+    Format { kind: "nvbandwidth-json", looks: Looks::Json(|has| has("nvbandwidth")), read: Read::Tree(read_json) };
+
+/// nvbandwidth, text.
+pub(super) const FORMAT_TEXT: Format = Format { kind: "nvbandwidth", looks: Looks::Text(detect), read: Read::Text(read_text) };
 
 const CODE: &str = "import-nvbandwidth";
 

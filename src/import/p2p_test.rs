@@ -4,7 +4,13 @@ use crate::error::Fault;
 use crate::error::Result;
 use crate::import::facts::Gpu;
 use crate::import::facts::Matrix;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
+
+/// p2pBandwidthLatencyTest.
+pub(super) const FORMAT: Format = Format { kind: "p2p-test", looks: Looks::Text(detect), read: Read::Text(read) };
 
 const CODE: &str = "import-p2p-test";
 

@@ -2,7 +2,13 @@
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
+
+/// p2pmark.
+pub(super) const FORMAT: Format = Format { kind: "p2pmark", looks: Looks::Text(detect), read: Read::Text(read) };
 
 /// Lines that carry numbers: a phrase, the score's name, its unit; the number follows the phrase.
 const FIGURES: &[(&str, &str, &str)] = &[

@@ -4,6 +4,9 @@ use std::io::Read;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
 use crate::import::json::Json;
 use crate::import::json_tree;
 use crate::import::nccl_tests::Run;
@@ -12,6 +15,13 @@ use crate::import::outcome::base_name;
 use crate::trace::observation::Collective;
 use crate::trace::observation::Implementation;
 use crate::trace::observation::Timing;
+
+/// rccl-tests, JSON lines.
+pub(super) const FORMAT: Format = Format {
+    kind: "rccl-tests-json",
+    looks: Looks::Json(|has| has("algBw") && has("busBw")),
+    read: formats::Read::Stream(|name, input| read(name, input)),
+};
 
 /// Reads objects until the end, also out of a list.
 ///

@@ -10,6 +10,9 @@ use serde_json::Value;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
 use crate::import::json::Json;
 use crate::import::json::Next;
 use crate::import::json_tree;
@@ -18,6 +21,13 @@ use crate::import::outcome::base_name;
 use crate::trace::line;
 use crate::trace::table;
 use crate::trace::table::Table;
+
+/// SGLang's and vLLM's benchmarks.
+pub(super) const FORMAT: Format = Format {
+    kind: "serving",
+    looks: Looks::Json(|has| benchmark(has).is_some()),
+    read: formats::Read::Stream(|name, input| read(name, input)),
+};
 
 const CODE: &str = "import-serving";
 
@@ -144,11 +154,6 @@ fn benchmark(has: impl Fn(&str) -> bool) -> Option<Benchmark> {
     } else {
         None
     }
-}
-
-/// Whether these keys are those of a benchmark.
-pub fn detect(keys: &[String]) -> bool {
-    benchmark(|key| keys.iter().any(|k| k == key)).is_some()
 }
 
 /// Reads one object, a list or one object a line.
@@ -301,7 +306,7 @@ pub fn read_csv(name: &str, bytes: &[u8]) -> Result<Vec<ServingObservation>> {
         }
         runs.push(run);
     }
-    Ok(runs)
+    if runs.is_empty() { Err(table.no_rows()) } else { Ok(runs) }
 }
 
 #[cfg(test)]

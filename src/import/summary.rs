@@ -5,10 +5,17 @@ use std::fmt::Write as _;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::kernel_name;
 use crate::import::outcome::Outcome;
 use crate::trace::line;
 use crate::trace::record::Kind;
+
+/// nsys `cuda_gpu_kern_sum`.
+pub(super) const FORMAT: Format =
+    Format { kind: "nsys-summary", looks: Looks::Text(|text| text.lines().any(is_header)), read: Read::Text(read) };
 
 const CODE: &str = "import-kern-sum";
 
@@ -52,6 +59,9 @@ pub fn read(name: &str, text: &str) -> Result<Outcome> {
         return Err(Fault::new(CODE, format!("{name} has no header line `Time (%),Total Time (ns),Instances,…`")));
     };
     let names = line::split(header).unwrap_or_default();
+    if let Some(twice) = line::twice(&names) {
+        return Err(Fault::new(CODE, format!("{name}: the column `{twice}` stands there twice")));
+    }
     let place = |wanted: &str| names.iter().position(|n| n.trim().starts_with(wanted));
     let mut outcome = Outcome::default();
     for (number, row) in lines {

@@ -14,8 +14,15 @@ use crate::import::facts::Gpu;
 use crate::import::facts::PciDevice;
 use crate::import::facts::PciKind;
 use crate::import::facts::PciLink;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
 use crate::import::pci_tree;
+
+/// A folder of sysfs.
+pub(super) const FORMAT: Format =
+    Format { kind: "sysfs", looks: Looks::Nothing, read: Read::Path("give /sys/bus/pci/devices or a copy: it is a folder") };
 
 /// Folders visited at most.
 const FOLDERS_MAX: usize = 200_000;

@@ -5,7 +5,13 @@ use crate::error::Result;
 use crate::import::facts::Gpu;
 use crate::import::facts::Label;
 use crate::import::facts::Labels;
+use crate::import::formats::Format;
+use crate::import::formats::Looks;
+use crate::import::formats::Read;
 use crate::import::outcome::Outcome;
+
+/// `nvidia-smi topo -m`.
+pub(super) const FORMAT: Format = Format { kind: "topo-matrix", looks: Looks::Text(detect), read: Read::Text(read) };
 
 const CODE: &str = "import-topo";
 

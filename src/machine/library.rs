@@ -15,29 +15,8 @@ use crate::machine::read;
 /// The machine of the case: its cabling is an assumption.
 pub const DEFAULT_ID: &str = "8x-rtx-pro-6000-server";
 
-macro_rules! embedded {
-    ($($id:literal),+ $(,)?) => {
-        [$( ($id, include_str!(concat!("../../topologies/", $id, ".toml"))), )+]
-    };
-}
-
-/// Id and text of the embedded machines, the default first.
-pub const EMBEDDED: &[(&str, &str)] = &embedded![
-    "8x-rtx-pro-6000-server",
-    "8x-rtx-pro-6000-turin-direct",
-    "7x-rtx-pro-6000-turin-direct",
-    "8x-rtx-pro-6000-switchtec3",
-    "8x-rtx-pro-6000-switchtec2",
-    "8x-rtx-pro-6000-pex890",
-    "4x-rtx-pro-6000-one-chip",
-    "16x-rtx-pro-6000-switchtec4",
-    "4x-rtx-5090-direct",
-    "2x4-a800-islands",
-    "h200-shared",
-    "h200-shared-own",
-    "h200-own",
-    "8x-h200",
-];
+/// Id and text of each machine of `topologies/`, the default first (`build.rs`).
+pub const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/machines.rs"));
 
 const KINDS: &str = include_str!("../../topologies/gpu-kinds.toml");
 
@@ -88,5 +67,18 @@ impl Machine {
             return Err(Fault::new("machine-too-large", format!("{id_or_path} has more than {} bytes", read::SIZE_LIMIT)));
         }
         Machine::from_toml(id_or_path, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_first_and_files_are_called_by_their_ids() {
+        assert_eq!(EMBEDDED[0].0, DEFAULT_ID);
+        for (id, text) in EMBEDDED {
+            assert_eq!(Machine::from_toml(id, text).expect("embedded").id, *id);
+        }
     }
 }

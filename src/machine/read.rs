@@ -29,6 +29,11 @@ use crate::machine::*;
 pub const FORMAT: i64 = 1;
 /// Larger files are refused unread.
 pub const SIZE_LIMIT: u64 = 4 << 20;
+/// More GPUs than this are refused: ways between all pairs and NCCL's search
+/// grow with the third power, and no host has a quarter of them.
+const GPUS_LIMIT: usize = 128;
+/// More nodes or links than this are refused, for the same reason.
+const NODES_LIMIT: usize = 1024;
 /// More ranks on one GPU than this are refused.
 const RANKS_PER_GPU_LIMIT: i64 = 64;
 
@@ -66,6 +71,7 @@ impl Machine {
         let origin = Origin { name, text };
         check_format(origin)?;
         let raw: RawMachine = origin.parse()?;
+        check_size(origin, &raw)?;
         let ids = check::ids(origin, &raw)?;
         let classes = read_classes(origin, &raw)?;
         let kinds = read_kinds(origin, &raw, library::kinds()?)?;
@@ -113,6 +119,20 @@ fn check_format(origin: Origin) -> Result<()> {
     Err(origin
         .fault("machine-format", message, format.span(), format!("this program reads format {FORMAT}"))
         .help("a newer program wrote this file: update lanecast, or export the machine again"))
+}
+
+fn check_size(origin: Origin, raw: &RawMachine) -> Result<()> {
+    let nodes = raw.gpus.len() + raw.switches.len() + raw.roots.len() + raw.sockets.len();
+    for (count, limit, what) in
+        [(raw.gpus.len(), GPUS_LIMIT, "GPUs"), (nodes, NODES_LIMIT, "nodes"), (raw.links.len(), NODES_LIMIT, "links")]
+    {
+        if count > limit {
+            return Err(origin
+                .fault("machine-too-large", format!("the machine has {count} {what}"), raw.id.span(), "this machine")
+                .help(format!("a machine is one host, of at most {limit} {what}")));
+        }
+    }
+    Ok(())
 }
 
 fn read_ranks(origin: Origin, ranks: Option<&Spanned<i64>>) -> Result<u32> {

@@ -119,6 +119,39 @@ const IRRELEVANT: &[&str] = &[
     "mtp_use_dedicated_embeddings",
 ];
 
+/// Values of `model_type` whose layers are known to be what their keys say.
+const KNOWN: &[&str] = &[
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "glm4_moe",
+    "glm_moe_dsa",
+    "gpt_oss",
+    "kimi_k2",
+    "kimi_k25",
+    "llama",
+    "minimax_m2",
+    "mistral",
+    "mixtral",
+    "olmo2",
+    "olmo3",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+    "qwen3_moe",
+    "qwen3_next",
+];
+
+/// What is said of a model that nobody compared with its implementation.
+pub fn unknown_architecture(architecture: &str) -> Option<String> {
+    let shown: String = architecture.chars().take(60).collect();
+    (!KNOWN.contains(&architecture)).then(|| {
+        format!("model_type `{shown}` is not known: its layers are taken as what the keys of the configuration say, norms, gates and biases as Llama's")
+    })
+}
+
 /// Reads a configuration; see [`Model::parse`].
 pub fn read(name: &str, text: &str, separate: Option<(&str, &str)>) -> Result<Model> {
     let outer = object(name, text)?;
@@ -128,7 +161,7 @@ pub fn read(name: &str, text: &str, separate: Option<(&str, &str)>) -> Result<Mo
     let architecture = keys.text("model_type").or(outer.text("model_type")).unwrap_or("").to_owned();
     refuse_unknown_attention(keys, &architecture)?;
 
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = unknown_architecture(&architecture).into_iter().collect();
     let quantization = read_quantization(&outer, keys, separate, &mut notes)?;
     let hidden = keys.positive("hidden_size", MOST_HIDDEN)?;
     let vocab = keys.positive("vocab_size", MOST_VOCAB)?;

@@ -87,6 +87,11 @@ pub struct Mtp {
 }
 
 impl Model {
+    /// What is to be said where nobody compared the architecture with its implementation.
+    pub fn unknown_architecture(&self) -> Option<String> {
+        config::unknown_architecture(&self.architecture)
+    }
+
     /// The layer at `index`, if there is one.
     pub fn layer(&self, index: usize) -> Option<&Layer> {
         self.layers.get(index).and_then(|kind| self.kinds.get(*kind))

@@ -166,7 +166,7 @@ impl Reader<'_> {
         let keys = self.keys;
         let heads = keys.positive("num_attention_heads", MOST_HEADS)?;
         let hidden = keys.positive("hidden_size", super::config::MOST_HIDDEN)?;
-        let head_dim = keys.size("head_dim", MOST_WIDTH)?.filter(|d| *d > 0).unwrap_or((hidden / heads).clamp(1, MOST_WIDTH));
+        let head_dim = self.positive_or("head_dim", MOST_WIDTH, (hidden / heads).clamp(1, MOST_WIDTH))?;
         let window = keys.size("sliding_window", 1 << 30)?.filter(|w| *w > 0);
         let everywhere = !keys.has("use_sliding_window") && !keys.has("layer_types") && !keys.has("sliding_window_pattern");
         let window = window.filter(|_| kind == SLIDING || everywhere || keys.flag("use_sliding_window"));
@@ -182,7 +182,7 @@ impl Reader<'_> {
         let oss = self.architecture == "gpt_oss";
         Ok(Gqa {
             heads,
-            kv_heads: keys.size("num_key_value_heads", MOST_HEADS)?.filter(|h| *h > 0).unwrap_or(heads),
+            kv_heads: self.positive_or("num_key_value_heads", MOST_HEADS, heads)?,
             head_dim,
             window,
             gated: keys.flag("attn_output_gate"),
@@ -193,6 +193,11 @@ impl Reader<'_> {
             input_dtype: self.stored(prefix, &["self_attn.q_proj", "self_attn.qkv_proj"]),
             output_dtype: self.stored(prefix, &["self_attn.o_proj"]),
         })
+    }
+
+    /// A size that may be left out, but not be zero.
+    fn positive_or(&self, key: &str, most: u64, usual: u64) -> Result<u64> {
+        if self.keys.size(key, most)?.is_some() { self.keys.positive(key, most) } else { Ok(usual) }
     }
 
     fn gated_delta(&self, prefix: &[String]) -> Result<GatedDelta> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::error::Fault;
 use crate::error::Result;
+use crate::error::near;
 
 use super::filter::AlgorithmFilter;
 use super::filter::ProtocolFilter;
@@ -65,7 +66,7 @@ pub struct Environment {
 }
 
 /// Variables that change nothing of what is decided here.
-const WITHOUT_EFFECT: [&str; 12] = [
+const WITHOUT_EFFECT: [&str; 14] = [
     "NCCL_DEBUG",
     "NCCL_IB_",
     "NCCL_SOCKET_",
@@ -78,9 +79,12 @@ const WITHOUT_EFFECT: [&str; 12] = [
     "NCCL_LAUNCH_",
     "NCCL_CHECK",
     "NCCL_NVLS_ENABLE",
+    // Of several nodes only.
+    "NCCL_CROSS_NIC",
+    "NCCL_HOSTID",
 ];
 
-const KNOWN: [&str; 29] = [
+const KNOWN: [&str; 25] = [
     "NCCL_ALGO",
     "NCCL_PROTO",
     "NCCL_P2P_LEVEL",
@@ -106,10 +110,6 @@ const KNOWN: [&str; 29] = [
     "NCCL_LL128_BUFFSIZE",
     "NCCL_GRAPH_FILE",
     "NCCL_MULTI_RANK_GPU_ENABLE",
-    "NCCL_P2P_LL_THRESHOLD",
-    "NCCL_CROSS_NIC",
-    "NCCL_RINGS",
-    "NCCL_HOSTID",
 ];
 
 impl Environment {
@@ -143,7 +143,8 @@ impl Environment {
         for name in variables.keys().filter(|name| name.starts_with("NCCL_")) {
             let known = KNOWN.contains(&name.as_str()) || WITHOUT_EFFECT.iter().any(|prefix| name.starts_with(prefix));
             if !known {
-                reader.warnings.push(format!("{name} is not modelled and ignored"));
+                let help = near(name, &KNOWN).first().map_or(String::new(), |known| format!("; did you mean {known}?"));
+                reader.warnings.push(format!("{name} is not modelled and ignored{help}"));
             }
         }
         environment.warnings = reader.warnings;

@@ -77,6 +77,17 @@ fn fault(name: &str, why: impl std::fmt::Display) -> Box<Fault> {
     Fault::new("nccl-graph-file", format!("{name} is no graph file: {why}")).help("dump one with NCCL_GRAPH_DUMP_FILE on the machine")
 }
 
+/// A file's name and text as one value of a variable, so that faults in the
+/// text name the user's file; see [`name_and_text`].
+pub fn named_text(name: &str, text: &str) -> String {
+    format!("{}\n{}", name.replace('\n', " "), text.trim_start())
+}
+
+/// What [`named_text`] joined; None for anything else, such as a name alone.
+pub fn name_and_text(value: &str) -> Option<(&str, &str)> {
+    value.split_once('\n').filter(|(_, text)| text.starts_with('<'))
+}
+
 /// Reads a file for ranks on `devices`.
 ///
 /// # Errors

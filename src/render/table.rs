@@ -122,6 +122,13 @@ impl Table {
         Table { columns, rows: Vec::new() }
     }
 
+    /// Adds a column whose cell is the same in every row that is there.
+    pub fn fill(&mut self, column: Column, cell: impl Into<Cell>) {
+        let cell = cell.into();
+        self.columns.push(column);
+        self.rows.iter_mut().for_each(|row| row.push(cell.clone()));
+    }
+
     /// Adds a row. A row of another length than the columns is a bug.
     pub fn row(&mut self, cells: Vec<Cell>) {
         assert_eq!(cells.len(), self.columns.len(), "one cell a column");

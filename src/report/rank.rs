@@ -288,18 +288,16 @@ struct JsonRow<'a> {
     effort: &'a str,
     risk: &'a str,
     settings: Settings,
+    fits_memory: bool,
     #[serde(flatten)]
     uncertainty: Option<JsonInterval>,
 }
 
 /// The array of the contract: feasible ones by pass, then infeasible ones by name.
-pub fn json(ranking: &Ranking, uncertainty: Option<&Uncertainty>) -> String {
-    to_json(&ranking.rows.iter().map(|row| json_row_with(row, uncertainty)).collect::<Vec<_>>())
-}
-
-fn json_row_with<'a>(row: &'a Row, uncertainty: Option<&Uncertainty>) -> JsonRow<'a> {
-    let interval = uncertainty.and_then(|uncertainty| uncertainty.rows.get(row.strategy.id));
-    JsonRow { uncertainty: interval.map(super::uncertain::json), ..json_row(row) }
+pub fn json(ranking: &Ranking, uncertainty: Option<&Uncertainty>, fits_memory: bool) -> String {
+    let interval = |row: &Row| uncertainty.and_then(|uncertainty| uncertainty.rows.get(row.strategy.id)).map(super::uncertain::json);
+    let rows = ranking.rows.iter().map(|row| JsonRow { fits_memory, uncertainty: interval(row), ..json_row(row) });
+    to_json(&rows.collect::<Vec<_>>())
 }
 
 fn json_row(row: &Row) -> JsonRow<'_> {
@@ -326,6 +324,7 @@ fn json_row(row: &Row) -> JsonRow<'_> {
         effort: row.strategy.effort.name(),
         risk: row.strategy.risk.name(),
         settings: row.strategy.settings(),
+        fits_memory: true,
         uncertainty: None,
     }
 }

@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::machine::NodeKind;
 use crate::machine::route::PathType;
 use crate::nccl;
+use crate::nccl::graph_file;
 use crate::nccl::transport::Placement;
 
 use super::searches::Searches;
@@ -129,13 +130,14 @@ impl<'a> Context<'a> {
     /// # Errors
     /// As [`Context::communicator`]; `nccl-graph-file` for a text that is none.
     ///
-    /// `NCCL_GRAPH_FILE` may hold the file's text in place of its name: nothing
-    /// below the commands opens files.
+    /// `NCCL_GRAPH_FILE` may hold the file's name, a line break and its text
+    /// ([`graph_file::named_text`]): nothing below the commands opens files.
     pub fn communicator_of(&self, version: nccl::Version, variables: &[(&str, &str)], graph: Option<&str>) -> Result<nccl::Communicator> {
         let mut environment = self.environment.clone();
         environment.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let given = environment.get("NCCL_GRAPH_FILE").filter(|value| value.trim_start().starts_with('<')).cloned();
-        let asked = (environment, version, graph.map(str::to_owned).or(given));
+        let given = environment.get("NCCL_GRAPH_FILE").filter(|value| graph_file::name_and_text(value).is_some()).cloned();
+        let written = graph.map(|text| graph_file::named_text(GRAPH_FILE, text));
+        let asked = (environment, version, written.or(given));
         if let Some(known) = self.communicators.borrow().get(&asked) {
             return Ok(known.clone());
         }
@@ -150,7 +152,7 @@ impl<'a> Context<'a> {
                 version,
                 environment: &nccl::Environment::parse(searched, version)?,
                 placement: Placement::ProcessPerRank,
-                graph_file: text.as_deref().map(|text| (GRAPH_FILE, text)),
+                graph_file: text.as_deref().and_then(graph_file::name_and_text),
             })
         })?;
         let communicator = communicator.under(parsed);

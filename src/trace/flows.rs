@@ -105,7 +105,7 @@ pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Vec<FlowObservation>> {
     while let Some(row) = table.next_row()? {
         found.push(flow(&row)?);
     }
-    Ok(found)
+    if found.is_empty() { Err(table.no_rows()) } else { Ok(found) }
 }
 
 fn flow(row: &Row<'_>) -> Result<FlowObservation> {

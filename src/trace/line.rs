@@ -106,6 +106,12 @@ pub fn split(line: &str) -> Option<Vec<String>> {
     }
 }
 
+/// The first name that is given to two columns.
+pub fn twice(columns: &[String]) -> Option<&str> {
+    let named = |(at, column): &(usize, &String)| !column.is_empty() && columns[..*at].contains(column);
+    columns.iter().enumerate().find(named).map(|(_, column)| column.as_str())
+}
+
 /// Where the fields of a CSV line lie, quotes outside, into `ranges`; for
 /// readers of many rows, as nothing is copied. Doubled quotes stay doubled.
 /// False: a quote is not closed.

@@ -230,7 +230,7 @@ fn read_text(name: &str, text: &str) -> Result<Vec<Observation>> {
     while let Some(row) = table.next_row()? {
         found.push(observation(&row)?);
     }
-    Ok(found)
+    if found.is_empty() { Err(table.no_rows()) } else { Ok(found) }
 }
 
 fn observation(row: &Row<'_>) -> Result<Observation> {

@@ -147,6 +147,9 @@ impl<R: BufRead> Reader<R> {
             }
             let found = line::split(text).unwrap_or_default();
             self.width = found.len();
+            if let Some(twice) = line::twice(&found) {
+                return Err(self.fault(&format!("the column `{twice}` stands there twice"), "which one counts cannot be told"));
+            }
             self.columns = COLUMNS.split(',').map(|c| found.iter().position(|f| f == c)).collect();
             for (column, place) in COLUMNS.split(',').zip(&self.columns) {
                 if place.is_none() && ["rank", "name", "start_ns", "end_ns"].contains(&column) {

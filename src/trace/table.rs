@@ -63,7 +63,7 @@ impl<'t> Table<'t> {
     /// Reads the header. `name` and `code` are for faults.
     ///
     /// # Errors
-    /// `code` when there is no header or a column of `required` is missing.
+    /// `code` when there is no header, a column of `required` is missing, or one stands there twice.
     pub fn open(name: &'t str, text: &'t str, code: &'static str, required: &[&str]) -> Result<Table<'t>> {
         let mut table = Table { name, text, code, columns: Vec::new(), offset: 0, line: 0 };
         let Some((line, span)) = table.next_line() else {
@@ -72,6 +72,10 @@ impl<'t> Table<'t> {
         };
         let header = &text[span.clone()];
         table.columns = line::split(header).unwrap_or_default().into_iter().map(|c| c.trim().to_owned()).collect();
+        if let Some(twice) = line::twice(&table.columns) {
+            let message = format!("the column `{twice}` stands there twice");
+            return Err(table.fault(line, span, message, "the header").help("take one of them out: which one counts cannot be told"));
+        }
         if let Some(missing) = required.iter().find(|r| !table.columns.iter().any(|c| c == *r)) {
             return Err(table.fault(line, span, format!("the column `{missing}` is missing"), "the header").help(format!(
                 "expected at least {}; found {}",
@@ -80,6 +84,11 @@ impl<'t> Table<'t> {
             )));
         }
         Ok(table)
+    }
+
+    /// The fault of a table without a row, for those who need one.
+    pub fn no_rows(&self) -> Box<Fault> {
+        Fault::new(self.code, format!("{} holds no row below its header", self.name)).help("expected at least one row")
     }
 
     /// Whether the header names `column`.

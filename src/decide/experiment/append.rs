@@ -11,6 +11,7 @@ use toml::Value;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::render::write::write_file;
+use crate::trace::table::read_text;
 
 use super::ledger::Ledger;
 use super::ledger::Run;
@@ -35,7 +36,7 @@ pub fn to_toml(run: &Run) -> String {
     }
     for (key, value) in [("value", run.value), ("low", run.low), ("high", run.high), ("seconds", run.seconds)] {
         if let Some(value) = value {
-            line(key, format!("{value:?}"));
+            line(key, Value::Float(value).to_string());
         }
     }
     if let Some(exit) = run.exit {
@@ -56,7 +57,7 @@ pub fn to_toml(run: &Run) -> String {
 /// `ledger-locked` while another writes, `ledger` when the file is none, `io`.
 pub fn append(path: &Path, run: &Run) -> Result<u64> {
     let lock = Lock::take(path)?;
-    let old = fs::read_to_string(path).map_err(|error| Fault::io("read", path, &error))?;
+    let old = read_text(path)?;
     let name = path.display().to_string();
     let before = Ledger::from_toml(&name, &old)?;
     let id = before.runs.iter().map(|run| run.id).max().unwrap_or(0) + 1;

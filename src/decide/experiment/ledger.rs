@@ -124,7 +124,7 @@ fn usual_minutes() -> f64 {
 pub struct Run {
     /// Unique.
     pub id: u64,
-    /// When, as written.
+    /// When: `YYYY-MM-DD`, a time may follow.
     pub date: Option<String>,
     /// Factors that were on.
     #[serde(default)]
@@ -174,6 +174,8 @@ pub enum Outcome {
     Hang,
     /// It answered, but wrongly.
     Wrong,
+    /// It was ended before it could tell; it proves nothing.
+    Interrupted,
     /// It answered rightly; nothing was measured.
     Serves,
     /// It answered rightly and was measured.
@@ -186,9 +188,15 @@ impl Outcome {
         matches!(self, Outcome::Serves | Outcome::Measured)
     }
 
+    /// Whether it failed by itself.
+    pub fn fails(self) -> bool {
+        matches!(self, Outcome::Crash | Outcome::Hang | Outcome::Wrong)
+    }
+
     /// As the file names it.
     pub fn name(self) -> &'static str {
         match self {
+            Outcome::Interrupted => "interrupted",
             Outcome::Crash => "crash",
             Outcome::Hang => "hang",
             Outcome::Wrong => "wrong",
@@ -206,6 +214,22 @@ impl Run {
             _ => noise_pct / 100.0,
         }
     }
+}
+
+/// A day of the calendar as `YYYY-MM-DD`; a time may follow.
+fn is_date(text: &str) -> bool {
+    let Some(day) = text.get(..10).filter(|_| matches!(text.as_bytes().get(10), None | Some(b' ' | b'T'))) else { return false };
+    let parts: Vec<u32> =
+        day.split('-').filter(|part| part.bytes().all(|b| b.is_ascii_digit())).filter_map(|part| part.parse().ok()).collect();
+    let [year, month, day] = parts[..] else { return false };
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 => 28 + u32::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => 0,
+    };
+    (1..=days).contains(&day)
 }
 
 impl Ledger {
@@ -253,6 +277,18 @@ impl Ledger {
             let values = [run.value, run.low, run.high];
             if values.into_iter().flatten().any(|value| !(value.is_finite() && value > 0.0)) {
                 return refuse(format!("run {} has a value that is not above zero", run.id));
+            }
+            if let (Some(low), Some(high)) = (run.low, run.high)
+                && low > high
+            {
+                return refuse(format!("run {}: its smallest value {low} is above its largest {high}", run.id));
+            }
+            let outside = |value: f64| run.low.is_some_and(|low| value < low) || run.high.is_some_and(|high| value > high);
+            if run.value.is_some_and(outside) {
+                return refuse(format!("run {}: its value does not lie between its smallest and its largest", run.id));
+            }
+            if let Some(date) = run.date.as_ref().filter(|date| !is_date(date)) {
+                return refuse(format!("run {}: `{date}` is no date such as 2026-02-28", run.id));
             }
             if (run.outcome == Outcome::Measured) != run.value.is_some() {
                 return refuse(format!("run {}: a measured run has a value, and no other has one", run.id));

@@ -121,7 +121,7 @@ fn of_factor(ledger: &Ledger, runs: &[&Run], factor: &str) -> FactorVerdict {
         ids
     };
     let measured: Vec<(&Run, &Run)> = pairs.iter().filter(|(off, on)| off.value.is_some() && on.value.is_some()).copied().collect();
-    let failed: Vec<(&Run, &Run)> = pairs.iter().filter(|(off, on)| off.outcome.works() && !on.outcome.works()).copied().collect();
+    let failed: Vec<(&Run, &Run)> = pairs.iter().filter(|(off, on)| off.outcome.works() && on.outcome.fails()).copied().collect();
     let isolated = match (measured.is_empty(), failed.is_empty()) {
         (true, true) => None,
         (true, false) => Some(Isolated::Fails { runs: ids(&failed) }),
@@ -130,7 +130,7 @@ fn of_factor(ledger: &Ledger, runs: &[&Run], factor: &str) -> FactorVerdict {
     };
     let names = |run: &&&Run| named(ledger, run).contains(&factor.to_owned());
     let isolating = |run: &&&Run| failed.iter().any(|(_, on)| on.id == run.id);
-    let failures = || with().filter(|run| !run.outcome.works());
+    let failures = || with().filter(|run| run.outcome.fails());
     FactorVerdict {
         factor: factor.to_owned(),
         isolated,
@@ -190,7 +190,11 @@ fn nearest<'a>(ledger: &Ledger, run: &Run, others: impl Iterator<Item = &'a Run>
 }
 
 fn says(ledger: &Ledger, runs: &[&Run], run: &Run) -> Vec<String> {
-    if run.outcome.works() { of_work(ledger, runs, run) } else { of_failure(ledger, runs, run) }
+    match run.outcome {
+        Outcome::Interrupted => vec!["it was ended before it could tell: it proves nothing".to_owned()],
+        _ if run.outcome.works() => of_work(ledger, runs, run),
+        _ => of_failure(ledger, runs, run),
+    }
 }
 
 fn joined(differences: &[Difference]) -> String {

@@ -45,6 +45,7 @@ struct JsonStep<'a> {
 struct JsonAnswer<'a> {
     cells: Vec<JsonCell<'a>>,
     policy: Vec<JsonStep<'a>>,
+    fits_memory: bool,
 }
 
 fn json_cell(cell: &Cell) -> JsonCell<'_> {
@@ -71,13 +72,13 @@ fn json_cell(cell: &Cell) -> JsonCell<'_> {
 }
 
 /// Cells and policy.
-pub fn json(answer: &Answer) -> String {
+pub fn json(answer: &Answer, fits_memory: bool) -> String {
     let policy = answer.policy.iter().map(|step| JsonStep {
         up_to_bytes: step.bytes,
         strategy: step.strategy.id,
         allreduce_us: Number::new(step.time.us(), 4).rounded(),
     });
-    to_json(&JsonAnswer { cells: answer.cells.iter().map(json_cell).collect(), policy: policy.collect() })
+    to_json(&JsonAnswer { cells: answer.cells.iter().map(json_cell).collect(), policy: policy.collect(), fits_memory })
 }
 
 /// All cells for CSV, keys as in JSON.
