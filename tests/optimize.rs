@@ -318,7 +318,7 @@ fn bad_choices_are_told_in_one_message() {
         (&["--drafts", "99"][..], "optimize-bad-value"),
         (&["--drafts", "1,1"][..], "optimize-bad-value"),
         (&["--channels", "65"][..], "optimize-bad-value"),
-        (&["--strategies", ","][..], "optimize-bad-value"),
+        (&["--strategies", ","][..], "argument-list"),
         (&["--strategies", "warp"][..], "strategy-unknown"),
         (&["--set", "partition.tp=4"][..], "optimize-bad-value"),
         (&["--batch", "0"][..], "workload-bad-value"),

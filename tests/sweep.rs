@@ -257,26 +257,9 @@ fn any_number_of_a_case_is_an_axis() {
     assert!(row("2", "2", "0", "x1", "100")[17].contains("one pipeline stage"));
     // Tokens per second with drafts are those of `speculate`.
     let drafted = row("1", "2", "0", "x1", "100");
-    let told = say(&[
-        &[
-            "speculate",
-            "--format",
-            "csv",
-            "-t",
-            "3",
-            "--drafts",
-            "2",
-            "--batches",
-            "1",
-            "--acceptance",
-            "0.6",
-            "--baseline",
-            "nccl-ring-ll",
-        ][..],
-        &["--strategies", "nccl-ring-ll", "--set", "speculation.cycle_host_us=100"][..],
-        &common[..],
-    ]
-    .concat());
+    let words = "speculate --format csv -t 3 --drafts 2 --batches 1 --acceptance 0.6 --baseline nccl-ring-ll \
+                 --strategies nccl-ring-ll --set speculation.cycle_host_us=100";
+    let told = say(&words.split(' ').chain(common).collect::<Vec<_>>());
     let mut told = csv::Reader::from_reader(told.as_bytes());
     let place = |headers: &csv::StringRecord, name: &str| {
         headers.iter().position(|known| known == name).unwrap_or_else(|| panic!("{name} in {headers:?}"))
