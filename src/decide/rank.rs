@@ -120,7 +120,7 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
         wanted.push(request.baseline);
     }
     let prices = Prices::new(Roads::new(question.machine, request.searches.routes(question.machine)));
-    let places: Vec<Mutex<Option<Result<(Row, Option<Chunk>)>>>> = wanted.iter().map(|_| Mutex::default()).collect();
+    let places: Vec<Mutex<Option<Evaluated>>> = wanted.iter().map(|_| Mutex::default()).collect();
     rayon::scope_fifo(|scope| {
         for index in searches_first(&wanted) {
             let (place, strategy, prices, prefill) = (&places[index], wanted[index], &prices, &prefill);
@@ -175,6 +175,9 @@ fn searches_first(strategies: &[&'static Strategy]) -> Vec<usize> {
     first
 }
 
+/// A strategy's row and what is known of its prefill chunk, where it can run.
+type Evaluated = Result<(Row, Option<Chunk>)>;
+
 /// What is known of a prefill chunk under a strategy.
 enum Chunk {
     /// Split as asked: how it lowers the all-reduce. Its compute is that of the others.
@@ -184,7 +187,7 @@ enum Chunk {
 }
 
 /// Forecast of one strategy, and its prefill chunk.
-fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy, prices: &Prices) -> Result<(Row, Option<Chunk>)> {
+fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy, prices: &Prices) -> Evaluated {
     let question = &request.question;
     let machine = question.machine;
     let mut context = Context::new(machine, question.partition.ranks() as usize);
