@@ -119,7 +119,7 @@ fn fabric_starts_and_ends(bencher: divan::Bencher, flows: u32) {
         let bundles: Vec<u32> = routes.iter().map(|&route| fabric.bundle(route, u64::MAX)).collect();
         let mut end = 0;
         for (slot, &bundle) in bundles.iter().enumerate() {
-            fabric.start(bundle, slot as u32, 4096, slot as u64);
+            fabric.start(bundle, (slot as u32, 1), 4096, slot as u64);
             fabric.solve(slot as u64, |_, time| end = time);
         }
         end

@@ -207,3 +207,18 @@ fn halves_that_take_turns_hide_their_messages() {
     assert_eq!(ids(false), planned);
     assert_eq!(pass("two-batch-overlap", 3, true).err().map(|fault| fault.code), Some("partition-micro-batches"));
 }
+
+/// A long collective told from a few of its loops, against all of them simulated.
+#[test]
+fn a_few_loops_stand_for_many() {
+    let machine = Machine::load("8x-rtx-pro-6000-server").expect("built in");
+    let context = Context::new(&machine, 8);
+    let routes = context.searches.routes(&machine);
+    for id in ["nccl-ring-ll", "nccl-ring-ll128", "nccl-tree-ll", "nccl-few-channels", "nccl-ring-simple"] {
+        let strategy = Strategy::find(id).expect("known");
+        let lowering = (strategy.lower)(&context, strategy, Logical::AllReduce, 29_360_128).expect("lowers");
+        let whole = chain::run(&machine, &lowering, chain::ChainLaunch::Graph, 1, Options::default()).expect("runs").critical().time;
+        let told = chain::time_of_one(&machine, routes.clone(), &lowering).expect("runs").0;
+        assert!((told as f64 / whole as f64 - 1.0).abs() < 0.005, "{id}: {told} for {whole}");
+    }
+}

@@ -1,8 +1,7 @@
 //! A plan, a policy and a machine become the simulator's program.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::cost;
 use crate::cost::Cache;
@@ -121,7 +120,7 @@ pub fn assemble_at(
     policy: &Policy,
     context: &Context<'_>,
     prices: &mut Prices,
-) -> Result<(Assembled, Vec<Rc<RefCell<Probe>>>)> {
+) -> Result<(Assembled, Vec<Arc<Probe>>)> {
     let machine = question.machine;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
     let sharing = sharers(machine, plan);
@@ -212,7 +211,7 @@ struct Builder<'a> {
     groups: Groups<'a>,
     asked: Asked,
     prices: &'a mut Prices,
-    probes: Vec<Rc<RefCell<Probe>>>,
+    probes: Vec<Arc<Probe>>,
     /// Collectives of the program by kind, bytes, whether strategies compete for them, and stage.
     known: BTreeMap<(Kind, u64, bool, u32), u32>,
     assembled: Assembled,

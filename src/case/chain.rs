@@ -12,6 +12,7 @@ use crate::simulate::Options;
 use crate::simulate::Outcome;
 use crate::simulate::Program;
 use crate::simulate::Template;
+use crate::simulate::loops::Loops;
 use crate::simulate::program::Run;
 use crate::simulate::simulate;
 use crate::strategy::Lowering;
@@ -79,6 +80,29 @@ fn program_over(machine: &Machine, routes: Arc<Routes>, lowering: &Lowering, (la
         network: roads.network,
         launch: launch_of(&kind.launch, launch, u64::from(machine.ranks_per_gpu.max(1)).min(ranks as u64)),
     })
+}
+
+/// Loops of a long collective that are simulated: as many that these many steps
+/// of each block for each rank have passed before the pipeline counts as full.
+const FILL_STEPS: usize = 6;
+
+/// One collective from a common start, the gap before its kernel included. Of a
+/// long one two numbers of loops are simulated, and the line through them is followed.
+///
+/// # Errors
+/// As [`run`].
+pub fn time_of_one(machine: &Machine, routes: Arc<Routes>, lowering: &Lowering) -> Result<Time> {
+    let whole = program_over(machine, routes, lowering, (ChainLaunch::Graph, 1))?;
+    let timed = Arc::clone(&whole.collectives[0]);
+    let Some(loops) = Loops::of(&timed) else { return time(&whole) };
+    let few = (FILL_STEPS * timed.ranks).div_ceil(loops.steps()).max(3);
+    if loops.count() < 4 * few {
+        return time(&whole);
+    }
+    let with = |kept: usize| time(&Program { collectives: vec![Arc::new(loops.shortened(kept))], ..whole.clone() });
+    let (some, twice) = (with(few)?, with(2 * few)?);
+    let more = u128::from(twice.saturating_sub(some).0) * (loops.count() - 2 * few) as u128 / few as u128;
+    Ok(twice + Time(u64::try_from(more).unwrap_or(u64::MAX / 4)))
 }
 
 /// From the start to the last rank's end.

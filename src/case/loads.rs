@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::simulate::Operation;
 use crate::simulate::Timed;
+use crate::simulate::timed::TimedBlock;
+use crate::simulate::timed::TimedStep;
 use crate::trace::links::LinkLoad;
 
 use super::assemble::Assembled;
@@ -35,18 +37,23 @@ fn by_link(timed: &Timed, assembled: &Assembled) -> Vec<u64> {
     let network = &assembled.program.network;
     let mut bytes = vec![0; network.capacity.len()];
     let mut carry = |route: u32, wire: u64| network.links(route).iter().for_each(|&link| bytes[link as usize] += wire);
-    for step in &timed.steps {
+    for (block, step) in timed.blocks.iter().flat_map(|block| steps_of(timed, block).iter().map(move |step| (block, step))) {
+        let all = u64::from(block.count);
         for leg in &timed.legs[step.receive.0 as usize..step.receive.1 as usize] {
             let connection = &timed.connections[leg.connection as usize];
             match connection.fetch {
-                _ if connection.pulled => carry(connection.route, leg.wire),
-                Some(fetch) => carry(fetch.route, leg.wire * fetch.times),
+                _ if connection.pulled => carry(connection.route, leg.wire * all),
+                Some(fetch) => carry(fetch.route, leg.wire * fetch.times * all),
                 None => {}
             }
         }
         for leg in &timed.legs[step.send.0 as usize..step.send.1 as usize] {
-            carry(timed.connections[leg.connection as usize].route, leg.wire);
+            carry(timed.connections[leg.connection as usize].route, leg.wire * all);
         }
     }
     bytes
+}
+
+fn steps_of<'a>(timed: &'a Timed, block: &TimedBlock) -> &'a [TimedStep] {
+    &timed.steps[block.steps.0 as usize..block.steps.1 as usize]
 }

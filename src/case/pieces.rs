@@ -20,7 +20,6 @@ use crate::simulate::Template;
 use crate::simulate::program::Run;
 use crate::strategy::Context;
 use crate::strategy::Logical;
-use crate::strategy::Lowering;
 use crate::strategy::Strategy;
 use crate::units::Time;
 
@@ -31,9 +30,6 @@ use super::chain;
 use super::question::LaunchMode;
 use super::question::Policy;
 use super::question::Question;
-
-/// Collectives above this are not simulated: the line through the times of half of it and of all of it is followed.
-pub const SIMULATED_MOST: u64 = 8 << 20;
 
 /// A stretch of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,24 +120,11 @@ fn split(assembled: &Assembled) -> Pieces {
 /// # Errors
 /// What lowering and pricing can meet.
 pub fn collective_time(machine: &Machine, context: &Context<'_>, strategy: &Strategy, logical: Logical, bytes: u64) -> Result<Time> {
-    if bytes <= SIMULATED_MOST {
-        return simulated_time(machine, &(strategy.lower)(context, strategy, logical, bytes)?);
-    }
-    let half = collective_time(machine, context, strategy, logical, SIMULATED_MOST / 2)?;
-    let whole = collective_time(machine, context, strategy, logical, SIMULATED_MOST)?;
-    let more = u128::from(whole.saturating_sub(half).0) * u128::from(bytes - SIMULATED_MOST) / u128::from(SIMULATED_MOST / 2);
-    Ok(whole + Time(u64::try_from(more).unwrap_or(u64::MAX / 4)))
-}
-
-/// What a lowered collective takes, the gap before its kernel included; nothing where nothing runs.
-///
-/// # Errors
-/// What pricing and simulating can meet.
-pub fn simulated_time(machine: &Machine, lowering: &Lowering) -> Result<Time> {
+    let lowering = (strategy.lower)(context, strategy, logical, bytes)?;
     if lowering.schedule.blocks.is_empty() {
         return Ok(Time::ZERO);
     }
-    chain::time(&chain::program(machine, lowering, chain::ChainLaunch::Graph, 1)?)
+    chain::time_of_one(machine, context.searches.routes(machine), &lowering)
 }
 
 /// A pass of one stage under a policy: its compute, and each of its collectives

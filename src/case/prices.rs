@@ -1,11 +1,6 @@
 //! Collectives priced for a machine, kept for other questions about it.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -31,7 +26,7 @@ pub struct Priced {
     /// For the simulator.
     pub timed: Arc<Timed>,
     /// The courses it has taken.
-    pub probe: Rc<RefCell<Probe>>,
+    pub probe: Arc<Probe>,
 }
 
 /// What a lowering follows from on one machine.
@@ -71,13 +66,34 @@ impl Asked {
     }
 }
 
+/// What tells most lowerings apart: bytes, and how many connections, blocks and steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Outline {
+    bytes: u64,
+    connections: usize,
+    blocks: usize,
+    steps: usize,
+}
+
+impl Outline {
+    fn of(lowering: &Lowering) -> Outline {
+        let schedule = &lowering.schedule;
+        Outline {
+            bytes: schedule.user_bytes,
+            connections: schedule.connections.len(),
+            blocks: schedule.blocks.len(),
+            steps: schedule.blocks.iter().map(|block| block.steps.len()).sum(),
+        }
+    }
+}
+
 /// For one machine with its numbers; make new ones for another.
 pub struct Prices {
     /// Links and the routes that have been asked for.
     pub roads: Roads,
     asked: BTreeMap<Asked, Priced>,
-    /// By hash: other variables often lower to the same schedule.
-    priced: BTreeMap<u64, (Lowering, Priced)>,
+    /// By what is quickly compared: other variables often lower to the same schedule.
+    priced: BTreeMap<Outline, Vec<(Lowering, Priced)>>,
     steps: usize,
 }
 
@@ -96,18 +112,17 @@ impl Prices {
             return Ok(known.clone());
         }
         let lowering = lower()?;
-        let mut hasher = DefaultHasher::new();
-        lowering.hash(&mut hasher);
-        let hash = hasher.finish();
-        let priced = match self.priced.get(&hash).filter(|(known, _)| *known == lowering) {
+        let outline = Outline::of(&lowering);
+        let alike = self.priced.get(&outline).into_iter().flatten();
+        let priced = match alike.into_iter().find(|(known, _)| *known == lowering) {
             Some((_, priced)) => priced.clone(),
-            None => self.price(machine, hash, lowering)?,
+            None => self.price(machine, outline, lowering)?,
         };
         self.asked.insert(asked, priced.clone());
         Ok(priced)
     }
 
-    fn price(&mut self, machine: &Machine, hash: u64, lowering: Lowering) -> Result<Priced> {
+    fn price(&mut self, machine: &Machine, outline: Outline, lowering: Lowering) -> Result<Priced> {
         let mut timed = price(machine, &mut self.roads, &lowering)?;
         if lowering.kernel == Kernel::None {
             timed.launches = 0;
@@ -119,9 +134,9 @@ impl Prices {
             self.priced.clear();
         }
         let timed = Arc::new(timed);
-        let probe = Rc::new(RefCell::new(Probe::new(Arc::clone(&timed), self.roads.network.clone())));
+        let probe = Arc::new(Probe::new(Arc::clone(&timed), self.roads.network.clone()));
         let priced = Priced { timed, probe };
-        self.priced.insert(hash, (lowering, priced.clone()));
+        self.priced.entry(outline).or_default().push((lowering, priced.clone()));
         Ok(priced)
     }
 }

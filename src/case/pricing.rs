@@ -195,6 +195,18 @@ impl Pricing for Pricer<'_> {
         }
     }
 
+    fn alike(&self, schedule: &Schedule, block: usize, one: usize, other: usize) -> bool {
+        let steps = &schedule.blocks[block].steps;
+        let (one, other) = (&steps[one], &steps[other]);
+        let (receives, sends) = (schedule.receives(one), schedule.sends(one));
+        // What a barrier costs depends on what stands before and after it.
+        let barrier = |c: &u32| schedule.connections[*c as usize].protocol == Protocol::Flag;
+        (one.bytes, one.own, one.store, one.source, one.target) == (other.bytes, other.own, other.store, other.source, other.target)
+            && receives == schedule.receives(other)
+            && sends == schedule.sends(other)
+            && !receives.iter().chain(sends).any(barrier)
+    }
+
     fn connection(&mut self, schedule: &Schedule, connection: usize) -> TimedConnection {
         let c = &schedule.connections[connection];
         let (source, target) = (self.device(c.source), self.device(c.target));

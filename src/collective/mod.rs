@@ -25,6 +25,7 @@ pub mod ring;
 pub mod staged;
 pub mod symmetric;
 pub mod tree;
+pub mod twins;
 
 /// How a message travels on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

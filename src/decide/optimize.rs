@@ -10,7 +10,7 @@
 //!    promise is not worse than the best found by more than [`SLACK`].
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::case::Policy;
 use crate::case::Prices;
@@ -280,11 +280,11 @@ impl<'a> Search<'a> {
                     }
                 };
                 // The same schedule, and the same of what comes with it, need not be looked at twice.
-                let twin = seen.iter().any(|(probe, fuses)| Rc::ptr_eq(probe, &priced.probe) && *fuses == strategy.fuses_norm);
+                let twin = seen.iter().any(|(probe, fuses)| Arc::ptr_eq(probe, &priced.probe) && *fuses == strategy.fuses_norm);
                 if twin && strategy.executor == Executor::Nccl {
                     continue;
                 }
-                let alone = priced.probe.borrow_mut().alone().unwrap_or(0);
+                let alone = priced.probe.alone().unwrap_or(0);
                 self.singles += u64::from(!twin);
                 seen.push((priced.probe, strategy.fuses_norm));
                 found.push((self.tokens_per_s(shape.drafts, shape.floor + Time(alone).times(shape.count)), candidate));
@@ -330,7 +330,7 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 let Ok(priced) = self.price(&context, strategy, partition, bytes) else { continue };
-                let Some(alone) = priced.probe.borrow_mut().alone() else { continue };
+                let Some(alone) = priced.probe.alone() else { continue };
                 self.singles += 1;
                 if best.is_none_or(|(time, _, _)| Time(alone) < time) {
                     best = Some((Time(alone), strategy, channels));

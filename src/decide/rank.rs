@@ -1,6 +1,9 @@
 //! Orders the strategies for one pass.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
 use rayon::prelude::*;
 
@@ -116,8 +119,19 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     if !wanted.iter().any(|strategy| strategy.id == request.baseline.id) {
         wanted.push(request.baseline);
     }
+    let prices = ByThread::new(|| Prices::new(Roads::new(question.machine, request.searches.routes(question.machine))));
+    let places: Vec<Mutex<Option<Result<(Row, Option<Chunk>)>>>> = wanted.iter().map(|_| Mutex::default()).collect();
+    rayon::scope_fifo(|scope| {
+        for index in searches_first(&wanted) {
+            let (place, strategy, prices, prefill) = (&places[index], wanted[index], &prices, &prefill);
+            scope.spawn_fifo(move |_| {
+                let found = prices.with(|prices| evaluate(request, prefill, strategy, prices));
+                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            });
+        }
+    });
     let evaluated: Vec<(Row, Option<Chunk>)> =
-        wanted.par_iter().map(|&strategy| evaluate(request, &prefill, strategy)).collect::<Result<_>>()?;
+        places.into_iter().filter_map(|place| place.into_inner().unwrap_or_else(PoisonError::into_inner)).collect::<Result<_>>()?;
     let (rows, chunks): (Vec<Row>, Vec<Option<Chunk>>) = evaluated.into_iter().unzip();
     let times = prefill.under(request, &chunks)?;
     let evaluated: Vec<(Row, Option<Time>)> = rows.into_iter().zip(times).collect();
@@ -145,6 +159,36 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     Ok(Ranking { rows, baseline_id: request.baseline.id, baseline: base, plan, prefill_bytes: prefill.bytes })
 }
 
+/// Indices of the strategies: first those of which each needs another search of
+/// NCCL's, so that threads search side by side and none waits for another's.
+fn searches_first(strategies: &[&'static Strategy]) -> Vec<usize> {
+    let searched = |strategy: &Strategy| -> Vec<(&str, &str)> {
+        strategy.environment.iter().copied().filter(|(name, _)| !crate::nccl::NOT_SEARCHED.contains(name)).collect()
+    };
+    let mut met = BTreeSet::new();
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    for (index, strategy) in strategies.iter().enumerate() {
+        let list = if met.insert(searched(strategy)) { &mut first } else { &mut others };
+        list.push(index);
+    }
+    first.append(&mut others);
+    first
+}
+
+/// Prices that a thread keeps from one strategy to the next: they have collectives in common.
+struct ByThread(Vec<Mutex<Prices>>);
+
+impl ByThread {
+    fn new(make: impl Fn() -> Prices) -> ByThread {
+        ByThread((0..rayon::current_num_threads()).map(|_| Mutex::new(make())).collect())
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Prices) -> T) -> T {
+        let place = &self.0[rayon::current_thread_index().unwrap_or(0) % self.0.len()];
+        act(&mut place.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// What is known of a prefill chunk under a strategy.
 enum Chunk {
     /// Split as asked: how it lowers the all-reduce. Its compute is that of the others.
@@ -154,7 +198,7 @@ enum Chunk {
 }
 
 /// Forecast of one strategy, and its prefill chunk.
-fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy) -> Result<(Row, Option<Chunk>)> {
+fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy, prices: &mut Prices) -> Result<(Row, Option<Chunk>)> {
     let question = &request.question;
     let machine = question.machine;
     let mut context = Context::new(machine, question.partition.ranks() as usize);
@@ -172,8 +216,7 @@ fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strateg
         Err(fault) if !as_asked => return Ok((row(Err(fault.message.clone())), None)),
         plan => plan?,
     };
-    let mut prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
-    let answer = answer_at(&split, &plan, &Policy::single(strategy), &context, &mut prices)?;
+    let answer = answer_at(&split, &plan, &Policy::single(strategy), &context, prices)?;
     let forecast = forecast(&answer, question, communication_margin_ms(&answer, machine, strategy));
     let chunk = if as_asked {
         Chunk::AsAsked(prefill.lowering(&context, strategy)?)
@@ -249,8 +292,7 @@ impl Prefill {
                     return Ok(self.compute);
                 }
                 let routes = request.searches.routes(machine);
-                let outcome = chain::run_over(machine, routes, lowering, (chain::ChainLaunch::Graph, 1), Options::default())?;
-                Ok(self.compute + Time(outcome.critical().time).times(self.count))
+                Ok(self.compute + chain::time_of_one(machine, routes, lowering)?.times(self.count))
             })
             .collect::<Result<_>>()?;
         let time = |chunk: &Chunk| match chunk {

@@ -45,7 +45,7 @@ pub fn forecast(machine: &Machine, row: &FlowObservation) -> Result<f64> {
     let mut fabric = Fabric::new(&roads.network);
     let bundles: Vec<u32> = routes.iter().map(|&route| fabric.bundle(route, u64::MAX)).collect();
     for (slot, &bundle) in bundles.iter().enumerate() {
-        fabric.start(bundle, slot as u32, FLOW_BYTES, 0);
+        fabric.start(bundle, (slot as u32, 1), FLOW_BYTES, 0);
     }
     if row.flows == Flows::All {
         // All pairs are timed together: all bytes until the last has arrived.

@@ -7,12 +7,14 @@
 //! is the event loop's to the last bit but for the number of events; where
 //! collectives do meet, there is none and the event loop has to be asked.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
 
 use super::engine::Engine;
+use super::engine::Ground;
 use super::network::Network;
 use super::outcome::CollectiveTotals;
 use super::outcome::Outcome;
@@ -32,7 +34,9 @@ const COURSES_MAX: usize = 256;
 /// A collective alone on its network, and the courses it has taken.
 pub struct Probe {
     program: Program,
-    known: BTreeMap<Vec<u64>, Option<Rc<Course>>>,
+    /// Its parts and the links at rest, once it has been asked for a course.
+    ground: OnceLock<Option<Ground>>,
+    known: Mutex<BTreeMap<Vec<u64>, Option<Arc<Course>>>>,
 }
 
 /// What one collective does, counted from the first arrival.
@@ -59,12 +63,13 @@ impl Probe {
                 network,
                 launch: Launch::Graph { gap: 0 },
             },
-            known: BTreeMap::new(),
+            ground: OnceLock::new(),
+            known: Mutex::default(),
         }
     }
 
     /// From all ranks' arrival at once to the last one's end; None where it does not end.
-    pub fn alone(&mut self) -> Option<u64> {
+    pub fn alone(&self) -> Option<u64> {
         let timed = &self.program.collectives[0];
         if timed.blocks.is_empty() {
             return Some(0);
@@ -75,21 +80,24 @@ impl Probe {
 
     /// The course from arrivals that are counted from the first; None where the
     /// event loop would have something to say about it.
-    fn course(&mut self, arrivals: &[u64]) -> Option<Rc<Course>> {
-        if let Some(known) = self.known.get(arrivals) {
+    fn course(&self, arrivals: &[u64]) -> Option<Arc<Course>> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known().get(arrivals) {
             return known.clone();
         }
-        let found = run(&self.program, arrivals).map(Rc::new);
-        if self.known.len() >= COURSES_MAX {
-            self.known.clear();
+        let ground = self.ground.get_or_init(|| Ground::of(&self.program).ok());
+        let found = ground.as_ref().and_then(|ground| run(&self.program, ground, arrivals)).map(Arc::new);
+        let mut known = known();
+        if known.len() >= COURSES_MAX {
+            known.clear();
         }
-        self.known.insert(arrivals.to_vec(), found.clone());
+        known.insert(arrivals.to_vec(), found.clone());
         found
     }
 }
 
-fn run(program: &Program, arrivals: &[u64]) -> Option<Course> {
-    let mut engine = Engine::new(program, Options { reuse: false, records: false }).ok()?;
+fn run(program: &Program, ground: &Ground, arrivals: &[u64]) -> Option<Course> {
+    let mut engine = Engine::on(program, ground.clone(), Options { reuse: false, records: false });
     for (rank, &arrival) in arrivals.iter().enumerate() {
         // No launch has a part in a collective: the place holds whose arrival a stamp rests on.
         let mut ready = Stamp { time: arrival, ..Stamp::default() };
@@ -117,7 +125,7 @@ fn run(program: &Program, arrivals: &[u64]) -> Option<Course> {
 /// The outcome of a program from its collectives' courses, `probes` in their
 /// order. None where they meet, where computations run beside
 /// them, or where not all ranks do the same.
-pub fn outcome(program: &Program, probes: &[Rc<RefCell<Probe>>]) -> Option<Outcome> {
+pub fn outcome(program: &Program, probes: &[Arc<Probe>]) -> Option<Outcome> {
     let ranks = program.ranks;
     let all = u64::MAX >> 64usize.checked_sub(ranks).filter(|shift| *shift < 64)?;
     let mut pass = Pass {
@@ -130,22 +138,58 @@ pub fn outcome(program: &Program, probes: &[Rc<RefCell<Probe>>]) -> Option<Outco
         carried: vec![0; program.network.capacity.len()],
         events: 0,
     };
+    let stretches: Vec<Vec<Stretch>> = program.templates.iter().map(|template| stretches_of(program, template)).collect::<Option<_>>()?;
     for run in &program.sequence {
         if run.members != all {
             return None;
         }
         for _ in 0..run.repeats {
-            for operation in &program.templates[run.template as usize].operations {
-                match operation {
-                    Operation::Compute { ps, launches } => pass.compute(ps, *launches),
-                    Operation::Collective { collective, beside: 0 } => pass.collective(*collective as usize, probes)?,
-                    Operation::Collective { .. } => return None,
+            for stretch in &stretches[run.template as usize] {
+                match stretch {
+                    Stretch::Computations { ps, launches } => pass.compute(ps, *launches),
+                    Stretch::Collective(collective) => pass.collective(*collective, probes)?,
                 }
             }
         }
     }
     let Pass { ready, totals, carried, events, .. } = pass;
     Some(Outcome { ends: ready, totals, carried, records: Vec::new(), events })
+}
+
+/// What a pass is made of here.
+enum Stretch {
+    /// Per rank, or one for all; and how many kernels.
+    Computations {
+        ps: Vec<u64>,
+        launches: u32,
+    },
+    Collective(usize),
+}
+
+/// A template in stretches. The kernels of a graph follow one another without
+/// a look at the host: those between two collectives are as one.
+fn stretches_of(program: &Program, template: &Template) -> Option<Vec<Stretch>> {
+    let joins = matches!(program.launch, Launch::Graph { .. });
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for operation in &template.operations {
+        match operation {
+            Operation::Compute { ps, launches } => match stretches.last_mut() {
+                Some(Stretch::Computations { ps: sum, launches: all }) if joins => {
+                    if sum.len() < ps.len() {
+                        sum.resize(ps.len(), sum[0]);
+                    }
+                    for (rank, sum) in sum.iter_mut().enumerate() {
+                        *sum += if ps.len() == 1 { ps[0] } else { ps[rank] };
+                    }
+                    *all += launches;
+                }
+                _ => stretches.push(Stretch::Computations { ps: ps.clone(), launches: *launches }),
+            },
+            Operation::Collective { collective, beside: 0 } => stretches.push(Stretch::Collective(*collective as usize)),
+            Operation::Collective { .. } => return None,
+        }
+    }
+    Some(stretches)
 }
 
 struct Pass<'a> {
@@ -169,7 +213,7 @@ impl Pass<'_> {
         }
     }
 
-    fn collective(&mut self, collective: usize, probes: &[Rc<RefCell<Probe>>]) -> Option<()> {
+    fn collective(&mut self, collective: usize, probes: &[Arc<Probe>]) -> Option<()> {
         let timed = &self.program.collectives[collective];
         let has_blocks = |rank: usize| timed.rank_blocks[rank] < timed.rank_blocks[rank + 1];
         if !(0..self.program.ranks).any(has_blocks) {
@@ -187,7 +231,7 @@ impl Pass<'_> {
             return None;
         }
         let relative: Vec<u64> = arrivals.iter().map(|arrival| arrival.time - first).collect();
-        let course = probes.get(collective)?.borrow_mut().course(&relative)?;
+        let course = probes.get(collective)?.course(&relative)?;
         let (mut arrived, mut ended, mut last_end) = (0u128, 0u128, 0);
         for (rank, (origin, more)) in course.ends.iter().enumerate() {
             let mut end = arrivals[*origin];

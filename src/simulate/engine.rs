@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use crate::error::{Fault, Result};
 
@@ -39,7 +40,7 @@ pub(super) fn event(time: u64, key: u64) -> Reverse<u128> {
 
 pub(super) struct Engine<'a> {
     pub program: &'a Program,
-    pub layout: Layout,
+    pub layout: Arc<Layout>,
     pub state: State,
     pub fabric: Fabric,
     /// Made by [`event`]: ends of flows by bundle, starts of steps by block.
@@ -55,12 +56,34 @@ pub(super) struct Engine<'a> {
     pub boundary: Option<(u32, u32)>,
 }
 
+/// What a run starts from: all parts of a program in their places, all links at rest.
+#[derive(Clone)]
+pub(super) struct Ground {
+    layout: Arc<Layout>,
+    fabric: Fabric,
+}
+
+impl Ground {
+    /// Of a program.
+    ///
+    /// # Errors
+    /// `simulation-shared-connection`, see [`Layout::new`].
+    pub fn of(program: &Program) -> Result<Ground> {
+        let mut fabric = Fabric::new(&program.network);
+        let layout = Arc::new(Layout::new(program, &mut fabric)?);
+        Ok(Ground { layout, fabric: fabric.narrowed() })
+    }
+}
+
 impl Engine<'_> {
     /// All ranks before their first operation.
     pub fn new(program: &Program, options: Options) -> Result<Engine<'_>> {
-        let mut fabric = Fabric::new(&program.network);
-        let layout = Layout::new(program, &mut fabric)?;
-        Ok(Engine {
+        Ok(Engine::on(program, Ground::of(program)?, options))
+    }
+
+    /// The same on the program's ground.
+    pub fn on(program: &Program, Ground { layout, fabric }: Ground, options: Options) -> Engine<'_> {
+        Engine {
             program,
             state: State::new(program, &layout),
             heap: BinaryHeap::with_capacity(2 * (layout.blocks.len() + fabric.bundles.len())),
@@ -72,7 +95,7 @@ impl Engine<'_> {
             boundary: None,
             layout,
             fabric,
-        })
+        }
     }
 
     /// Runs until nothing more happens.

@@ -27,7 +27,9 @@ pub(super) struct Link {
     pub asked: u128,
     /// Flows on it.
     pub flows: u64,
-    /// Bundles with flows on it, in no order that matters.
+    /// Bundles that cross it, for `narrowed`.
+    pub bundles: Vec<u32>,
+    /// Those with flows, where the solver has to look at it; in no order that matters.
     pub active: Vec<u32>,
     /// Its flows must be solved at the end of the instant.
     pub dirty: bool,
@@ -52,10 +54,14 @@ pub(super) struct Bundle {
     pub since: u64,
     /// When the next flow ends, as last told.
     pub end: u64,
-    /// Target in terms of `served`, and slot; the next to end is last.
-    pub flows: Vec<(u128, u32)>,
+    /// Target in terms of `served`, slot, and for how many flows it stands; the next to end is last.
+    pub flows: Vec<(u128, u32, u32)>,
+    /// Flows under way, all that they stand for.
+    pub count: u64,
     /// Range of the fabric's `hops`.
     pub hops: (u32, u32),
+    /// Range of the fabric's `bounds`.
+    pub bounds: (u32, u32),
     /// Flows that its links know of.
     counted: u64,
     /// Bytes of all flows so far.
@@ -93,6 +99,8 @@ pub struct Fabric {
     pub(super) links: Vec<Link>,
     /// Links of all bundles, one bundle after another.
     pub(super) hops: Vec<u32>,
+    /// Of those the ones that the solver has to look at, see `narrowed`.
+    pub(super) bounds: Vec<u32>,
     pub(super) dirty: Vec<u32>,
     pub(super) changed: Vec<u32>,
     /// Scratch of the solver: a component's links and bundles.
@@ -101,7 +109,7 @@ pub struct Fabric {
     known: BTreeMap<(u32, u64), u32>,
     memberships: Vec<Vec<Membership>>,
     patterns: Vec<Pattern>,
-    network: Network,
+    pub(super) network: Network,
 }
 
 impl Fabric {
@@ -141,25 +149,32 @@ impl Fabric {
             self.hops.push(index32(self.network.capacity.len() + index));
         }
         self.memberships.push(memberships);
-        self.bundles.push(Bundle { cap, hops: (start, index32(self.hops.len())), ..Bundle::default() });
+        let first = index32(self.bounds.len());
+        self.bounds.extend_from_slice(&self.hops[start as usize..]);
+        for &hop in &self.hops[start as usize..] {
+            self.links[hop as usize].bundles.push(bundle);
+        }
+        let (hops, bounds) = ((start, index32(self.hops.len())), (first, index32(self.bounds.len())));
+        self.bundles.push(Bundle { cap, hops, bounds, ..Bundle::default() });
         self.known.insert((route, cap), bundle);
         bundle
     }
 
-    /// Starts a flow of `bytes`, at least one, at `now`; `slot` is handed back
-    /// at its end, which is told by the next [`Fabric::solve`].
-    pub fn start(&mut self, bundle: u32, slot: u32, bytes: u64, now: u64) {
+    /// Starts `count` flows of `bytes`, at least one, at `now`, which all do the
+    /// same; `slot` is handed back at their end, which is told by the next [`Fabric::solve`].
+    pub fn start(&mut self, bundle: u32, (slot, count): (u32, u32), bytes: u64, now: u64) {
         let at = &mut self.bundles[bundle as usize];
         if at.flows.is_empty() {
             (at.served, at.since, at.rate, at.end) = (0, now, at.cap, u64::MAX);
         } else {
             at.serve_until(now);
         }
-        let target = at.served + u128::from(bytes) * PICO;
+        let flow = (at.served + u128::from(bytes) * PICO, slot, count);
         // Few flows, and most arrive in the order of their ends: search from the front.
-        let place = at.flows.iter().position(|&flow| flow <= (target, slot)).unwrap_or(at.flows.len());
-        at.flows.insert(place, (target, slot));
-        at.carried += bytes;
+        let place = at.flows.iter().position(|&other| other <= flow).unwrap_or(at.flows.len());
+        at.flows.insert(place, flow);
+        at.count += u64::from(count);
+        at.carried += bytes * u64::from(count);
         mark_changed(&mut self.changed, at, bundle);
     }
 
@@ -172,10 +187,11 @@ impl Fabric {
             return;
         }
         at.serve_until(now);
-        while let Some(&(target, slot)) = at.flows.last()
+        while let Some(&(target, slot, count)) = at.flows.last()
             && target <= at.served
         {
             at.flows.pop();
+            at.count -= u64::from(count);
             ended.push(slot);
         }
         mark_changed(&mut self.changed, at, bundle);
@@ -202,17 +218,16 @@ impl Fabric {
     /// Brings the links up to date with a bundle's flows, once an instant.
     fn count(&mut self, bundle: u32) {
         let at = &mut self.bundles[bundle as usize];
-        let (before, after) = (at.counted, at.flows.len() as u64);
+        let (before, after) = (at.counted, at.count);
         if before == after {
             return;
         }
         at.counted = after;
-        let (cap, hops) = (u128::from(at.cap), at.hops);
-        for hop in hops.0..hops.1 {
-            let hop = self.hops[hop as usize];
+        let (cap, bounds) = (u128::from(at.cap), at.bounds);
+        let (more, less) = (cap * u128::from(after), cap * u128::from(before));
+        for &hop in &self.bounds[bounds.0 as usize..bounds.1 as usize] {
             let link = &mut self.links[hop as usize];
-            mark_dirty(&mut self.dirty, link, hop);
-            link.asked = link.asked + cap * u128::from(after) - cap * u128::from(before);
+            link.asked = link.asked + more - less;
             link.flows = link.flows + after - before;
             mark_dirty(&mut self.dirty, link, hop);
             if before == 0 {
@@ -230,8 +245,8 @@ impl Fabric {
 
     /// Bytes per second that flow over a link at this instant.
     pub fn used(&self, link: usize) -> u128 {
-        let rate = |bundle: &u32| u128::from(self.bundles[*bundle as usize].rate) * self.bundles[*bundle as usize].flows.len() as u128;
-        self.links[link].active.iter().map(rate).sum()
+        let crosses = |bundle: &&Bundle| self.hops[bundle.hops.0 as usize..bundle.hops.1 as usize].contains(&index32(link));
+        self.bundles.iter().filter(crosses).map(|bundle| u128::from(bundle.rate) * u128::from(bundle.count)).sum()
     }
 
     /// Bytes per second that each flow of a bundle gets.
@@ -267,7 +282,6 @@ impl Fabric {
             let met = pattern.sources_active >= collapse.sources_min && pattern.roots_active >= collapse.roots_min;
             let hop = self.network.capacity.len() + index;
             let link = &mut self.links[hop];
-            mark_dirty(&mut self.dirty, link, index32(hop));
             link.capacity = if met { collapse.rate } else { u64::MAX };
             mark_dirty(&mut self.dirty, link, index32(hop));
         }
@@ -284,7 +298,7 @@ impl Bundle {
     }
 
     fn next_end(&self) -> u64 {
-        let Some(&(target, _)) = self.flows.last() else { return u64::MAX };
+        let Some(&(target, _, _)) = self.flows.last() else { return u64::MAX };
         let left = target.saturating_sub(self.served);
         let ps = match u64::try_from(left) {
             Ok(left) => left.div_ceil(self.rate),
@@ -297,8 +311,9 @@ impl Bundle {
 
 /// A change on a link matters to others when it is or was asked for too much.
 fn mark_dirty(dirty: &mut Vec<u32>, link: &mut Link, index: u32) {
+    let was_over = link.over;
     link.over = link.asked > u128::from(link.capacity);
-    if link.over && !link.dirty {
+    if (was_over || link.over) && !link.dirty {
         link.dirty = true;
         dirty.push(index);
     }

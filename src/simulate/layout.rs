@@ -31,6 +31,8 @@ pub(super) struct Block {
     pub rank: u32,
     pub collective: u32,
     pub steps: (u32, u32),
+    /// For how many blocks it stands.
+    pub count: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -108,29 +110,22 @@ impl Layout {
                 target,
             });
         }
-        for step in &timed.steps {
-            let mut bounds = [index32(self.legs.len()); 3];
-            for (legs, sends) in [(step.receive, false), (step.send, true)] {
-                for leg in &timed.legs[legs.0 as usize..legs.1 as usize] {
-                    let connection = &timed.connections[leg.connection as usize];
-                    let route = match connection.fetch {
-                        _ if sends || connection.pulled => Some(connection.route),
-                        fetch => fetch.map(|fetch| fetch.route),
-                    };
-                    let bundle = match route {
-                        Some(route) if leg.wire > 0 => fabric.bundle(route, leg.rate),
-                        _ => NO_BUNDLE,
-                    };
-                    self.legs.push(Leg { connection: first_connection + leg.connection, wire: leg.wire, bundle });
-                }
-                bounds[1 + usize::from(sends)] = index32(self.legs.len());
-            }
-            self.steps.push(Step { receive: (bounds[0], bounds[1]), send: (bounds[1], bounds[2]), cost: step.cost });
-        }
+        let bundles: Vec<u32> = timed.flows.iter().map(|flow| fabric.bundle(flow.route, flow.rate)).collect();
+        let first_leg = index32(self.legs.len());
+        self.legs.extend(timed.legs.iter().map(|leg| Leg {
+            connection: first_connection + leg.connection,
+            wire: leg.wire,
+            bundle: bundles.get(leg.flow as usize).copied().unwrap_or(NO_BUNDLE),
+        }));
+        self.steps.extend(timed.steps.iter().map(|step| Step {
+            receive: (first_leg + step.receive.0, first_leg + step.receive.1),
+            send: (first_leg + step.send.0, first_leg + step.send.1),
+            cost: step.cost,
+        }));
         let mut members = 0;
         for block in &timed.blocks {
             let steps = (block.steps.0 + first_step, block.steps.1 + first_step);
-            self.blocks.push(Block { rank: block.rank, collective: index32(collective), steps });
+            self.blocks.push(Block { rank: block.rank, collective: index32(collective), steps, count: block.count });
             members |= 1 << block.rank;
         }
         self.collectives.push(Range {

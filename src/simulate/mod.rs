@@ -10,7 +10,8 @@
 //!   max-min fairly.
 //! - [`stamp`]: a time together with what it was spent on.
 //! - [`engine`]: the event loop. [`reuse`] skips blocks that repeat, [`apart`]
-//!   puts passes together from collectives that do not meet.
+//!   puts passes together from collectives that do not meet, [`loops`] leaves
+//!   out loops of long ones.
 //!
 //! **Order of events.** (time, phase, canonical id). Phases: ends of flows,
 //! then starts of steps. All events of one instant are applied before rates are
@@ -25,6 +26,8 @@ mod deadlock;
 pub mod engine;
 pub mod fabric;
 mod layout;
+pub mod loops;
+mod narrow;
 pub mod network;
 pub mod outcome;
 mod print;

@@ -52,7 +52,7 @@ impl Scope {
         }
         for (index, bundle) in engine.fabric.bundles.iter().enumerate() {
             if !bundle.flows.is_empty() {
-                print.words.extend([index as u64, bundle.rate, bundle.flows.len() as u64]);
+                print.words.extend([index as u64, bundle.rate, bundle.count]);
                 print.time(bundle.since);
                 print.time(bundle.end);
             }
@@ -125,7 +125,7 @@ impl Print {
     /// Which bundle a flow runs in and how far it is from its end.
     fn flow(&mut self, engine: &Engine<'_>, flow: usize) {
         for (index, bundle) in engine.fabric.bundles.iter().enumerate() {
-            if let Some(&(target, _)) = bundle.flows.iter().find(|&&(_, slot)| slot as usize == flow) {
+            if let Some(&(target, _, _)) = bundle.flows.iter().find(|&&(_, slot, _)| slot as usize == flow) {
                 let left = target.wrapping_sub(bundle.served);
                 self.words.extend([index as u64, left as u64, (left >> 64) as u64]);
             }

@@ -34,7 +34,7 @@ impl Fabric {
                 }
                 at.seen = true;
                 self.component_bundles.push(bundle);
-                for &hop in &self.hops[at.hops.0 as usize..at.hops.1 as usize] {
+                for &hop in &self.bounds[at.bounds.0 as usize..at.bounds.1 as usize] {
                     let link = &mut self.links[hop as usize];
                     if !link.seen && (link.dirty || link.over) {
                         link.seen = true;
@@ -106,8 +106,8 @@ impl Fabric {
         at.settled = true;
         // What is left of a full link for one more flow may be less than a byte a second.
         at.level = rate.max(1);
-        let count = at.flows.len() as u64;
-        for &hop in &self.hops[at.hops.0 as usize..at.hops.1 as usize] {
+        let count = at.count;
+        for &hop in &self.bounds[at.bounds.0 as usize..at.bounds.1 as usize] {
             let link = &mut self.links[hop as usize];
             if link.seen {
                 link.free -= rate * count;

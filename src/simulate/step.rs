@@ -60,20 +60,20 @@ impl Engine<'_> {
     pub(super) fn begin_step(&mut self, block: usize) {
         let state = &mut self.state.blocks[block];
         let step = self.layout.steps[state.step as usize];
-        let start = state.start;
+        let (start, count) = (state.start, self.layout.blocks[block].count);
         state.phase = Phase::Running;
         state.done = start.after(Part::Work, step.cost.work);
         state.leg = step.receive.0;
         for leg in step.send.0..step.send.1 {
             let leg = self.layout.legs[leg as usize];
-            self.open_slot(&leg, start, step.cost.first, step.cost.work);
+            self.open_slot(&leg, count, start, (step.cost.first, step.cost.work));
             self.wake_receiver(leg.connection as usize);
         }
         for leg in step.receive.0..step.receive.1 {
             let leg = self.layout.legs[leg as usize];
             let fixed = &self.layout.connections[leg.connection as usize];
             if fixed.pulled {
-                let slot = self.open_slot(&leg, start, 0, 0);
+                let slot = self.open_slot(&leg, count, start, (0, 0));
                 self.leave(slot, start);
             } else if fixed.fetch.is_some() {
                 let slot = (fixed.slot + self.state.connections[leg.connection as usize].receives) as usize;
@@ -83,7 +83,7 @@ impl Engine<'_> {
                 if leg.bundle != NO_BUNDLE {
                     // Fetches follow the messages in the numbers of flows.
                     let bytes = leg.wire * fixed.fetch_times;
-                    self.fabric.start(leg.bundle, index32(slot + self.state.slots.len()), bytes, start.time);
+                    self.fabric.start(leg.bundle, (index32(slot + self.state.slots.len()), count), bytes, start.time);
                 }
             }
         }
@@ -91,7 +91,7 @@ impl Engine<'_> {
     }
 
     /// Takes the next message slot of a connection and sets its flow going.
-    fn open_slot(&mut self, leg: &Leg, start: Stamp, first: u64, work: u64) -> usize {
+    fn open_slot(&mut self, leg: &Leg, count: u32, start: Stamp, (first, work): (u64, u64)) -> usize {
         let index = leg.connection as usize;
         let (fixed, at) = (&self.layout.connections[index], &mut self.state.connections[index]);
         let slot = (fixed.slot + at.sends) as usize;
@@ -104,7 +104,7 @@ impl Engine<'_> {
         (place.left, place.arrived) = (false, false);
         place.flowed = (leg.bundle == NO_BUNDLE).then_some(0);
         if leg.bundle != NO_BUNDLE {
-            self.fabric.start(leg.bundle, index32(slot), leg.wire, start.time);
+            self.fabric.start(leg.bundle, (index32(slot), count), leg.wire, start.time);
         }
         slot
     }

@@ -16,7 +16,7 @@ fn ends(network: &Network, flows: &[(u32, u64, u64, u64)]) -> Vec<u64> {
         let due: Vec<_> = events.extract_if(.., |event| event.0 == now).collect();
         for (_, starts, index) in due {
             if starts {
-                fabric.start(bundles[index as usize], index, flows[index as usize].2, now);
+                fabric.start(bundles[index as usize], (index, 1), flows[index as usize].2, now);
             } else {
                 fabric.finish(index, now, &mut ended);
                 ended.drain(..).for_each(|slot| ends[slot as usize] = now);

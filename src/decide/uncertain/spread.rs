@@ -12,7 +12,6 @@ use rayon::prelude::*;
 use crate::case::Case;
 use crate::case::Knob;
 use crate::case::chain;
-use crate::case::pieces::SIMULATED_MOST;
 use crate::case::pieces::pieces;
 use crate::error::Result;
 use crate::machine::Machine;
@@ -22,6 +21,9 @@ use crate::strategy::Context;
 use crate::strategy::Lowering;
 use crate::strategy::Searches;
 use crate::strategy::Strategy;
+
+/// Longer collectives are taken as so many of this length.
+const SIMULATED_MOST: u64 = 8 << 20;
 
 /// A constant that has an interval.
 #[derive(Clone, Debug, PartialEq)]
@@ -166,7 +168,7 @@ fn lower(case: &Case, searches: &Searches, strategies: &[&'static Strategy]) -> 
     for strategy in strategies {
         let mut weights = Vec::new();
         for (&(logical, bytes), &count) in &apart.collectives {
-            // As in `pieces`: what is too long to simulate grows with its bytes.
+            // What is too long to simulate for each end of each constant grows with its bytes.
             let size = bytes.min(SIMULATED_MOST);
             let lowering = (strategy.lower)(&context, strategy, logical, size)?;
             if !lowering.schedule.blocks.is_empty() {
