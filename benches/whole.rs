@@ -3,22 +3,30 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use lanecast::case::Case;
 use lanecast::case::LaunchMode;
 use lanecast::case::Question;
+use lanecast::decide::optimize;
 use lanecast::decide::rank::Request;
 use lanecast::decide::rank::rank;
+use lanecast::decide::speculate::Drafter;
+use lanecast::decide::speculate::acceptance::Acceptance;
 use lanecast::decide::sweep::Grid;
 use lanecast::decide::sweep::Space;
 use lanecast::decide::sweep::run::rows;
 use lanecast::machine::Machine;
 use lanecast::machine::Routes;
+use lanecast::model::Draft;
+use lanecast::model::Eagle3;
 use lanecast::model::Model;
+use lanecast::model::Phase;
 use lanecast::model::Workload;
 use lanecast::nccl;
 use lanecast::plan::Partition;
 use lanecast::simulate::Network;
 use lanecast::simulate::fabric::Fabric;
 use lanecast::strategy;
+use lanecast::strategy::Effort;
 use lanecast::strategy::Searches;
 use lanecast::strategy::Strategy;
 
@@ -90,6 +98,27 @@ fn rank_the_case(bencher: divan::Bencher) {
             searches: Searches::default(),
         };
         rank(&request).expect("a ranking").rows.len()
+    });
+}
+
+/// The best policy of the case among all drafts, splits, channels and strategies.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn optimize_the_case(bencher: divan::Bencher) {
+    let mut workload = Workload::verify(1, 128);
+    workload.phase = Phase::Decode;
+    let case = Case::new(machine(), model(), workload, Partition::tensor(8), LaunchMode::Graph);
+    bencher.bench_local(|| {
+        let of = |(tp, pp, ep)| Partition { pp, ep, ..Partition::tensor(tp) };
+        let request = optimize::Request {
+            case: &case,
+            drafter: Drafter::Model(Draft::Eagle3(Eagle3::for_model(&case.model))),
+            acceptance: Acceptance::rate(&case.speculation),
+            drafts: (0..=5).collect(),
+            partitions: [(8, 1, 1), (8, 1, 8), (4, 2, 1), (4, 2, 4), (2, 4, 1), (2, 4, 2), (1, 8, 1)].map(of).to_vec(),
+            strategies: strategy::all().filter(|strategy| strategy.effort != Effort::None).collect(),
+            channels: vec![0, 1, 2, 4, 8, 16, 32],
+        };
+        optimize::optimize(&request, false).expect("a policy").collectives
     });
 }
 

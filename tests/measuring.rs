@@ -108,18 +108,15 @@ fn variables() -> String {
 
 /// Through host memory, by ranks and size; a star where only an earlier run got there.
 fn host() -> String {
-    let (mut all, earlier) = (rows("host.csv"), rows("host_earlier.csv"));
+    let mut all = rows("host.csv");
     all.extend(rows("full.csv").into_iter().filter(|row| is(row, &[("implementation", "host_staged"), ("timing", "graph_chain")])));
-    let sizes = sizes_of(&earlier);
+    let sizes = ["256", "4096", "14336", "43008", "57344", "262144", "1048576", "4194304"];
     let mut body = Vec::new();
     for ranks in ["2", "3", "4", "6", "8"] {
         for (name, protocol) in [("two hops", "simple"), ("ring LL", "ll")] {
-            let cell = |bytes: &String| {
-                let wanted = [("implementation", "host_staged"), ("ranks", ranks), ("protocol", protocol), ("bytes", bytes.as_str())];
-                match (latency(&all, &wanted), latency(&earlier, &wanted)) {
-                    (None, Some(old)) => format!("{}*", shown(Some(old))),
-                    (found, _) => shown(found),
-                }
+            let cell = |bytes: &&str| {
+                let wanted = [("implementation", "host_staged"), ("ranks", ranks), ("protocol", protocol), ("bytes", *bytes)];
+                shown(latency(&all, &wanted))
             };
             body.push(std::iter::once(format!("{ranks} ranks, {name}")).chain(sizes.iter().map(cell)).collect());
         }
@@ -228,6 +225,29 @@ fn constants() -> String {
     table(&["constant", "ns: median (least to most)"], &body)
 }
 
+/// Launches from one queue and from several.
+fn queues() -> String {
+    let all = rows("micro.csv");
+    let value = |name: String| {
+        all.iter().find(|row| row["name"] == name).map_or_else(|| "-".to_owned(), |row| format!("{:.2}", number(row, "value")))
+    };
+    let line =
+        |what: &str, of: &dyn Fn(u32) -> String| std::iter::once(what.to_owned()).chain([1, 2, 4, 8].map(|q| value(of(q)))).collect();
+    let mut body: Vec<Vec<String>> = vec![
+        line("host, a launch of one thread of as many", &|q| format!("eager_issue_q{q}_us")),
+        line("queued ahead, kernels that do nothing, each", &|q| format!("eager_turn_q{q}_us")),
+        line("queued ahead, gap between kernels of 20 us", &|q| format!("eager_gap_q{q}_us")),
+        line("one graph, kernels that do nothing, each", &|q| format!("graph_turn_q{q}_us")),
+        line("one graph, gap between kernels of 20 us", &|q| format!("graph_gap_q{q}_us")),
+    ];
+    for kinds in [1, 16] {
+        body.push(line(&format!("one graph, kernels of 16 KB of code, {kinds} in turn, each"), &|q| {
+            format!("graph_code_k{kinds}_q{q}_us")
+        }));
+    }
+    table(&["us", "1 queue", "2", "4", "8"], &body)
+}
+
 fn green() -> String {
     let all = rows("skew.csv");
     let value = |kind: &str, bytes: u32| {
@@ -247,7 +267,7 @@ type Maker = (&'static str, fn() -> String);
 
 /// The page with its tables made anew.
 fn made(page: &str) -> String {
-    let tables: [Maker; 9] = [
+    let tables: [Maker; 10] = [
         ("checks", checks),
         ("versus", versus),
         ("variables", variables),
@@ -255,6 +275,7 @@ fn made(page: &str) -> String {
         ("forced", forced),
         ("host", host),
         ("skew", skew),
+        ("queues", queues),
         ("green", green),
         ("constants", constants),
     ];

@@ -12,6 +12,7 @@ use lanecast::case::LaunchMode;
 use lanecast::case::Policy;
 use lanecast::case::Question;
 use lanecast::case::answer;
+use lanecast::import::input::Input;
 use lanecast::machine::Machine;
 use lanecast::model::Model;
 use lanecast::model::Phase;
@@ -71,14 +72,18 @@ impl Pass {
         FITTED.contains(&self.file.as_str())
     }
 
-    /// Milliseconds by kind on rank 0: of operations by themselves, and as placed in the pass.
-    fn kinds_ms(&self) -> BTreeMap<String, (f64, f64)> {
-        let mut kinds: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    /// Milliseconds by kind on rank 0: of operations by themselves, and of what they add to the pass; collectives
+    /// by themselves in both.
+    fn kinds_ms(&self) -> BTreeMap<&'static str, (f64, f64)> {
+        let mut kinds: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
         for row in self.rows.iter().filter(|row| row.rank == 0) {
-            let us: f64 = row.detail("chain_us").and_then(|text| text.parse().ok()).unwrap_or(0.0);
-            let kind = kinds.entry(row.detail("kind").unwrap_or("").replace('_', " ")).or_default();
-            kind.0 += us / 1e3;
-            kind.1 += (row.end.0 - row.start.0) as f64 / 1e9;
+            let of = |key: &str| row.detail(key).and_then(|text| text.parse::<f64>().ok());
+            let alone = of("chain_us").unwrap_or(0.0);
+            let name = family(&row.detail("kind").unwrap_or("").replace('_', " "));
+            let communicates = matches!(name, "all-reduce" | "other communication");
+            let kind = kinds.entry(name).or_default();
+            kind.0 += alone / 1e3;
+            kind.1 += if communicates { alone } else { of("in_pass_us").unwrap_or(alone) } / 1e3;
         }
         kinds
     }
@@ -89,13 +94,28 @@ impl Pass {
             .filter(|row| row.rank == 0 && row.detail("kind") == Some("all-reduce"))
             .filter_map(|row| row.detail("chain_us")?.parse().ok())
             .collect();
-        (all.iter().sum::<f64>() / all.len().max(1) as f64, self.simulated.allreduce.mean.us() + CHAIN_GAP_US)
+        (all.iter().sum::<f64>() / all.len().max(1) as f64, self.simulated.allreduce.mean.us() + chain_gap_us())
+    }
+}
+
+/// Kinds that run beside each other are one: what is added by whom depends on who is left out.
+fn family(kind: &str) -> &'static str {
+    match kind {
+        "router" | "experts" | "shared expert" => "experts with router",
+        "all-reduce" => "all-reduce",
+        "other communication" => "other communication",
+        "attention" => "attention",
+        "projections" => "projections",
+        "norms and elementwise" => "norms and elementwise",
+        "head" => "head",
+        "embedding" => "embedding",
+        _ => "sampling",
     }
 }
 
 fn load(file: &Path) -> Pass {
-    let text = std::fs::read(file).expect("a committed trace");
-    let mut reader = Reader::open(&file.to_string_lossy(), text.as_slice()).expect("a trace");
+    let input = Input::open(file).expect("a committed trace");
+    let mut reader = Reader::open(&file.to_string_lossy(), input.stream()).expect("a trace");
     let rows = reader.read_all().expect("its rows");
     let header = reader.header().clone();
     let number = |key: &str| header.get(key).and_then(|text| text.parse::<u64>().ok()).expect(key);
@@ -112,15 +132,14 @@ fn load(file: &Path) -> Pass {
     context.environment.extend(SHARED.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let policy = Policy::single(Strategy::find(header.get("strategy").expect("strategy")).expect("known"));
     let simulated = answer(&question, &plan, &policy, &context, Options { reuse: true, records: false }).expect("an answer");
-    let file = file.file_name().expect("a name").to_string_lossy().into_owned();
+    let file = file.file_name().expect("a name").to_string_lossy().trim_end_matches(".gz").to_owned();
     Pass { file, header, rows, simulated, plan }
 }
 
 fn passes() -> Vec<Pass> {
     let folder = path("traces/run-h200");
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut files: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "csv")).collect();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).filter(|p| p.is_file()).collect();
     files.sort();
     files.iter().map(|file| load(file)).collect()
 }
@@ -149,20 +168,58 @@ fn totals(passes: &[Pass]) -> String {
 
 fn kinds(passes: &[Pass]) -> String {
     let mut text = String::from(
-        "| trace | kind | by itself, ms | placed in the pass, ms | simulated, ms | against placed, % |\n|---|---|--:|--:|--:|--:|\n",
+        "| trace | kind | by itself, ms | in the pass, ms | simulated, ms | against the pass, % | |\n|---|---|--:|--:|--:|--:|---|\n",
     );
-    for pass in passes.iter().filter(|pass| pass.text("launch") == "graph") {
+    let in_place = |pass: &&Pass| pass.text("launch") == "graph" && pass.rows.iter().any(|row| row.detail("in_pass_us").is_some());
+    for pass in passes.iter().filter(in_place) {
         let gap = pass.simulated.launch.ms() / launches(pass, None).max(1) as f64;
-        let simulated: BTreeMap<&str, f64> = pass.simulated.by_kind().into_iter().map(|(kind, share)| (kind, share.time.ms())).collect();
-        for (kind, (alone, placed)) in pass.kinds_ms() {
-            // The simulator keeps the gaps between kernels apart.
-            let ours = simulated.get(kind.as_str()).copied().unwrap_or(0.0) + launches(pass, Some(&kind)) as f64 * gap;
-            if placed < 0.1 {
+        let mut simulated: BTreeMap<&str, f64> = BTreeMap::new();
+        for (kind, share) in pass.simulated.by_kind() {
+            *simulated.entry(family(kind)).or_default() += share.time.ms();
+        }
+        for (kind, (alone, added)) in pass.kinds_ms() {
+            // The simulator keeps the gaps between kernels apart. A chain of collectives has a chain's gaps.
+            let gap = if kind == "all-reduce" { chain_gap_us() / 1e3 } else { gap };
+            let ours = simulated.get(kind).copied().unwrap_or(0.0) + launches(pass, Some(kind)) as f64 * gap;
+            if added < 0.1 {
                 continue;
             }
             let name = pass.file.trim_end_matches(".csv");
-            let _ = writeln!(text, "| {name} | {kind} | {alone:.3} | {placed:.3} | {ours:.3} | {:+.0} |", (ours / placed - 1.0) * 100.0);
+            let fitted = if pass.fitted() { "fitted" } else { "" };
+            let _ = writeln!(
+                text,
+                "| {name} | {kind} | {alone:.3} | {added:.3} | {ours:.3} | {:+.0} | {fitted} |",
+                (ours / added - 1.0) * 100.0
+            );
         }
+    }
+    text
+}
+
+/// The same pass replayed from a graph and launched from the host, measured and forecast.
+fn eager(passes: &[Pass]) -> String {
+    let mut text = String::from(
+        "| pass | one graph, ms | from the host, ms | longer by, % | forecast: graph | from the host | longer by, % | error of the latter, % |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for eager in passes.iter().filter(|pass| pass.text("launch") == "eager") {
+        let same = |pass: &&Pass| {
+            let keys = ["model", "tokens", "ranks", "strategy", "context"];
+            pass.text("launch") == "graph" && keys.iter().all(|key| pass.text(key) == eager.text(key))
+        };
+        let Some(graph) = passes.iter().find(same) else { continue };
+        let longer = |host: f64, graph: f64| (host / graph - 1.0) * 100.0;
+        let (graph_ms, host_ms) = (graph.simulated.pass.ms(), eager.simulated.pass.ms());
+        let _ = writeln!(
+            text,
+            "| {} | {:.2} | {:.2} | {:+.0} | {graph_ms:.2} | {host_ms:.2} | {:+.0} | {:+.1} |",
+            graph.file.trim_end_matches(".csv"),
+            graph.measured_ms(),
+            eager.measured_ms(),
+            longer(eager.measured_ms(), graph.measured_ms()),
+            longer(host_ms, graph_ms),
+            eager.error_pct()
+        );
     }
     text
 }
@@ -181,13 +238,17 @@ fn allreduces(passes: &[Pass]) -> String {
     text
 }
 
-/// A node of a chain of equal kernels in a graph, the kind `h200`.
-const CHAIN_GAP_US: f64 = 0.509;
+/// The gap between two kernels of a branch of a graph with eight branches (`graph_gap_q8_us`).
+fn chain_gap_us() -> f64 {
+    let text = std::fs::read_to_string(path("traces/h200-measured/micro.csv")).expect("readable");
+    let row = text.lines().find_map(|line| line.strip_prefix("graph_gap_q8_us,")).expect("measured");
+    row.split(',').next().and_then(|value| value.parse().ok()).expect("a number")
+}
 
 /// Launches of a rank, of one kind or of all.
 fn launches(pass: &Pass, kind: Option<&str>) -> u64 {
     (pass.plan.expand(0).iter())
-        .filter(|planned| kind.is_none_or(|kind| lanecast::case::kind_of(planned.action) == kind))
+        .filter(|planned| kind.is_none_or(|kind| family(lanecast::case::kind_of(planned.action)) == kind))
         .map(|planned| planned.action.compute().map_or(1, |op| u64::from(op.launches)))
         .sum()
 }
@@ -218,6 +279,7 @@ fn page() -> String {
     head.replace("{{totals}}", totals(&passes).trim_end())
         .replace("{{kinds}}", kinds(&passes).trim_end())
         .replace("{{allreduces}}", allreduces(&passes).trim_end())
+        .replace("{{eager}}", eager(&passes).trim_end())
         .replace("{{orders}}", orders(&passes).trim_end())
 }
 

@@ -157,11 +157,15 @@ fn computes(launch: Launch, kernels: &[(u64, u32)], ranks: usize) -> Vec<u64> {
 #[test]
 fn launches_by_hand() {
     let kernels = [(100, 1); 3];
-    let eager = |issue, shared_thread| Launch::Eager { gap: 10, issue, shared_thread };
+    let eager = |issue, shared_thread| Launch::Eager { gap: 10, round: 0, issue, shared_thread };
     assert_eq!(computes(Launch::Graph { gap: 10 }, &kernels, 2), [330, 330]);
     assert_eq!(computes(eager(30, false), &kernels, 2), [350, 350]);
     assert_eq!(computes(eager(200, false), &kernels, 2), [700, 700]);
     assert_eq!(computes(eager(200, true), &kernels, 2), [1100, 1300]);
+    // Queues take turns of 150 ps in all: kernels of 100 ps and a gap of 10 wait 40 more each; 3 × 150.
+    let turns = Launch::Eager { gap: 10, round: 150, issue: 0, shared_thread: false };
+    assert_eq!(computes(turns, &kernels, 1), [450]);
+    assert_eq!(computes(turns, &[(600, 3)], 1), [630]);
     // Four kernels in one operation of 80 ps: the last is issued at 800 and takes 20. With
     // one thread for both ranks, rank 1's are the fifth to the eighth.
     assert_eq!(computes(eager(200, false), &[(80, 4)], 2), [820, 820]);

@@ -53,7 +53,7 @@ fn rows_are_in_order_whatever_the_threads_and_shards() {
     // The last axis changes fastest.
     assert_eq!(rows[7].iter().skip(1).take(4).collect::<Vec<_>>(), ["x0.5", "one-shot-push", "2", "4"]);
     // What a gate refuses is a row with its reason.
-    assert!(rows.iter().all(|row| (&row[5] == "true") == row[15].is_empty()));
+    assert!(rows.iter().all(|row| (&row[5] == "true") == row[16].is_empty()));
     assert!(rows.iter().any(|row| &row[5] == "false") && rows.iter().any(|row| &row[5] == "true"));
     assert!(text(path, "plot.svg").starts_with("<svg"));
     let said = String::from_utf8_lossy(&one.stdout);
@@ -173,6 +173,19 @@ fn bad_grids_end_with_2_and_the_place() {
         ("format = 1\n[base]\nbatch = 2\n[grid]\nbatch = [1]\n", "sweep-bad-grid", ":5:1"),
         ("format = 1\n[[list]]\nbatch = 1\n[[list]]\ntokens = 1\n", "sweep-bad-grid", ":4:"),
         ("format = 1\n[random]\ncount = 1\nseed = 1\n", "sweep-bad-grid", ":2:"),
+        ("format = 1\n[random]\ncount = 0\nseed = 1\n[random.axes]\nbatch = [1]\n", "sweep-bad-grid", ":3:9"),
+        ("format = 1\nlist = []\n", "sweep-bad-grid", ":2:8"),
+        ("format = 1\n[grid]\n", "sweep-bad-grid", ":2:1"),
+        ("format = 1\n[grid]\nbatch = [1]\nbatch = [2]\n", "sweep-syntax", ":4:1"),
+        ("format = 1\n[grid]\ntokens = [1]\ndrafts = [2]\n", "sweep-bad-grid", ":4:1"),
+        ("format = 1\n[base]\n\"workload.batch\" = 2\n[grid]\nbatch = [1]\n", "sweep-bad-grid", ":5:1"),
+        ("format = 1\n[grid]\nchannels = [1]\n\"env.NCCL_MAX_NCHANNELS\" = [2]\n", "sweep-bad-grid", ":4:1"),
+        ("format = 1\n[grid]\n\"fabric.host_memory_latency_ns\" = [nan]\n", "sweep-bad-grid", ":3:"),
+        ("format = 1\n[grid]\nbatch = [inf]\n", "sweep-bad-grid", ":3:10"),
+        ("format = 1\n[grid]\n\"links.*_gbps\" = [\"xnan\"]\n", "sweep-bad-value", ":3:"),
+        ("format = 1\n[grid]\n\"workload.nothing\" = [1]\n", "knob-unknown", ":3:"),
+        ("format = 1\n[grid]\n\"model.layers\" = [1.5]\n", "knob-whole", ":3:"),
+        ("format = 1\n[grid]\n\"partition.pp\" = [0]\n", "knob-bounds", ":3:"),
     ];
     for (grid, code, place) in cases {
         fs::write(path.join("bad.toml"), grid).expect("written");
@@ -202,4 +215,80 @@ fn places_that_cannot_be_written_end_with_2() {
     assert!(sweep(path, &["grid.toml", "-o", "full.csv"]).status.success());
     assert!(sweep(path, &["grid.toml", "-o", "whole.csv"]).status.success());
     assert_eq!(text(path, "full.csv"), text(path, "whole.csv"));
+}
+
+/// Every number of a case can vary, and a row is what `simulate` and `speculate` say of that case.
+#[test]
+fn any_number_of_a_case_is_an_axis() {
+    let folder = folder();
+    let path = folder.path();
+    let grid = "format = 1\n[base]\nmachine = \"4x-rtx-pro-6000-one-chip\"\nmodel = \"llama-3.1-70b\"\nstrategy = \"nccl-ring-ll\"\n\
+                context = 256\ntp = 2\n\"model.layers\" = 6\n\"speculation.acceptance\" = 0.6\n\
+                [grid]\n\"partition.pp\" = [1, 2]\n\"speculation.draft_steps\" = [0, 2]\n\"strategy.nccl_max_channels\" = [0, 1]\n\
+                \"kinds.*.launch.graph_gap_ns\" = [\"x1\", \"x2\"]\n\"speculation.cycle_host_us\" = [100, \"x3\"]\n";
+    fs::write(path.join("knobs.toml"), grid).expect("written");
+    let done = sweep(path, &["knobs.toml", "-o", "knobs.csv", "--threads", "2"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let rows: Vec<csv::StringRecord> =
+        csv::Reader::from_reader(text(path, "knobs.csv").as_bytes()).records().collect::<Result<_, _>>().expect("rows");
+    assert_eq!(rows.len(), 32);
+    let row = |pp: &str, drafts: &str, channels: &str, gap: &str, host: &str| {
+        let wanted = [pp, drafts, channels, gap, host];
+        rows.iter().find(|row| row.iter().skip(1).take(5).eq(wanted)).unwrap_or_else(|| panic!("no row {wanted:?}"))
+    };
+    let number = |row: &csv::StringRecord, column: usize| row[column].parse::<f64>().unwrap_or_else(|_| panic!("{row:?}"));
+    let say = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_lanecast")).args(arguments).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let common =
+        ["--machine", "4x-rtx-pro-6000-one-chip", "--model", "llama-3.1-70b", "--tp", "2", "--context", "256", "--set", "model.layers=6"];
+    // A pass of two stages.
+    let staged = row("2", "0", "1", "x1", "100");
+    let told = say(&[
+        &["simulate", "--strategy", "nccl-ring-ll", "-t", "1", "--set", "partition.pp=2", "--set", "strategy.nccl_max_channels=1"],
+        &common[..],
+    ]
+    .concat());
+    assert!(told.contains(&format!(": {:.3} ms, of it", number(staged, 7))), "{staged:?}\n{told}");
+    assert!(number(staged, 7) > number(row("1", "0", "1", "x1", "100"), 7));
+    // Draft steps of more than one stage are not planned: a row with its reason.
+    assert!(row("2", "2", "0", "x1", "100")[17].contains("one pipeline stage"));
+    // Tokens per second with drafts are those of `speculate`.
+    let drafted = row("1", "2", "0", "x1", "100");
+    let words = "speculate --format csv -t 3 --drafts 2 --batches 1 --acceptance 0.6 --baseline nccl-ring-ll \
+                 --strategies nccl-ring-ll --set speculation.cycle_host_us=100";
+    let told = say(&words.split(' ').chain(common).collect::<Vec<_>>());
+    let mut told = csv::Reader::from_reader(told.as_bytes());
+    let place = |headers: &csv::StringRecord, name: &str| {
+        headers.iter().position(|known| known == name).unwrap_or_else(|| panic!("{name} in {headers:?}"))
+    };
+    let headers = told.headers().expect("a header").clone();
+    let cells: Vec<csv::StringRecord> = told.records().collect::<Result<_, _>>().expect("cells");
+    let cell = cells
+        .iter()
+        .find(|cell| &cell[place(&headers, "drafts")] == "2" && &cell[place(&headers, "strategy")] == "nccl-ring-ll")
+        .expect("a cell");
+    let near = |ours: f64, name: &str| {
+        let theirs = cell[place(&headers, name)].parse::<f64>().expect("a number");
+        assert!((ours / theirs - 1.0).abs() < 0.01, "{name}: {ours} and {theirs}");
+    };
+    near(number(drafted, 15), "draft_ms");
+    near(number(drafted, 16), "tokens_per_s");
+    assert!(
+        number(row("1", "2", "0", "x1", "x3"), 16) < number(drafted, 16) && number(row("1", "2", "0", "x2", "100"), 7) > number(drafted, 7)
+    );
+}
+
+#[test]
+fn a_shard_without_cases_is_an_empty_file() {
+    let folder = folder();
+    let path = folder.path();
+    fs::write(path.join("two.toml"), "format = 1\n[[list]]\nstrategy = \"free-communication\"\n[[list]]\nstrategy = \"one-shot-push\"\n")
+        .expect("written");
+    let done = sweep(path, &["two.toml", "-o", "none.csv", "--shard", "2/5", "--plot", "none.svg"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(text(path, "none.csv"), "");
+    assert!(text(path, "none.svg").starts_with("<svg"));
 }

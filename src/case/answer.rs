@@ -89,7 +89,7 @@ pub fn run(assembled: Assembled, options: Options) -> Result<Answer> {
 ///
 /// # Errors
 /// As [`answer`].
-pub fn answer_at(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>, prices: &mut Prices) -> Result<Answer> {
+pub fn answer_at(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>, prices: &Prices) -> Result<Answer> {
     let (assembled, probes) = assemble_at(question, plan, policy, context, prices)?;
     let outcome = match apart::outcome(&assembled.program, &probes) {
         Some(outcome) => outcome,

@@ -32,6 +32,7 @@ use crate::units::Time;
 use super::chain::ChainLaunch;
 use super::chain::launch_of;
 use super::groups::Groups;
+use super::groups::Message;
 use super::groups::members;
 use super::groups::stages;
 use super::prices::Asked;
@@ -49,12 +50,14 @@ pub struct Assembled {
     pub program: Program,
     /// Per collective of the program: the plan's, as first met.
     pub collectives: Vec<Collective>,
+    /// Per collective of the program: whose it is, or which stage hands over.
+    pub stages: Vec<u32>,
     /// Per sequence entry: where its first repetition stands.
     pub places: Vec<Place>,
     /// Per template: what each operation is.
     pub labels: Vec<Vec<Label>>,
     /// Names of the directed links.
-    pub links: Vec<String>,
+    pub links: Arc<Vec<String>>,
     /// How the plan splits the model.
     pub partition: Partition,
 }
@@ -103,8 +106,8 @@ pub struct Label {
 /// What lowering and pricing can meet.
 pub fn assemble(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>) -> Result<Assembled> {
     let machine = question.machine;
-    let mut prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
-    Ok(assemble_at(question, plan, policy, context, &mut prices)?.0)
+    let prices = Prices::new(Roads::new(machine, context.searches.routes(machine)));
+    Ok(assemble_at(question, plan, policy, context, &prices)?.0)
 }
 
 /// The same with collectives that may have been priced before, and their probes.
@@ -116,19 +119,21 @@ pub fn assemble_at(
     plan: &Plan,
     policy: &Policy,
     context: &Context<'_>,
-    prices: &mut Prices,
+    prices: &Prices,
 ) -> Result<(Assembled, Vec<Arc<Probe>>)> {
     let machine = question.machine;
     let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
-    let part = &shared(kind, sharers(machine, plan));
+    let sharing = sharers(machine, plan);
+    let row_bytes = question.row_bytes();
+    let part = &shared(kind, sharing);
     let mut builder = Builder {
         machine,
         kind,
         part,
         plan,
         policy,
-        groups: Groups::new(context, plan.partition)?,
-        asked: Asked::of(context, plan.partition),
+        groups: Groups::new(context, plan.partition, row_bytes)?,
+        asked: Asked::of(context, plan.partition, row_bytes),
         prices,
         probes: Vec::new(),
         known: BTreeMap::new(),
@@ -145,15 +150,18 @@ pub fn assemble_at(
                         LaunchMode::Graph => ChainLaunch::Graph,
                         LaunchMode::Eager => ChainLaunch::Framework,
                     },
+                    sharing,
                 ),
             },
             collectives: Vec::new(),
+            stages: Vec::new(),
             places: Vec::new(),
             labels: Vec::new(),
-            links: Vec::new(),
+            links: Arc::default(),
             partition: plan.partition,
         },
         gap: Time::from_ns(kind.launch.graph_gap_ns.value).0,
+        second_stream: question.launch == LaunchMode::Graph,
     };
     if builder.assembled.program.ranks > 64 {
         return Err(Fault::new("ranks-too-many", "at most 64 ranks can be simulated"));
@@ -162,8 +170,7 @@ pub fn assemble_at(
     for (index, stage) in stages.iter().enumerate() {
         builder.stage(stage, stages.get(index + 1).map_or(&[], Vec::as_slice))?;
     }
-    builder.assembled.program.network = builder.prices.roads.network.clone();
-    builder.assembled.links.clone_from(&builder.prices.roads.names);
+    (builder.assembled.program.network, builder.assembled.links) = builder.prices.network();
     if plan.partition.micro_batches > 1 {
         take_turns(&mut builder.assembled);
     }
@@ -203,12 +210,15 @@ struct Builder<'a> {
     policy: &'a Policy,
     groups: Groups<'a>,
     asked: Asked,
-    prices: &'a mut Prices,
+    prices: &'a Prices,
     probes: Vec<Arc<Probe>>,
     /// Collectives of the program by kind, bytes, whether strategies compete for them, and stage.
     known: BTreeMap<(Kind, u64, bool, u32), u32>,
     assembled: Assembled,
+    /// What the prices of kernels hold of a graph's gaps.
     gap: u64,
+    /// Whether shared experts run beside the routed ones.
+    second_stream: bool,
 }
 
 impl Builder<'_> {
@@ -288,11 +298,12 @@ impl Builder<'_> {
 
     /// Time of an operation without the gaps that the simulator adds per launch.
     ///
-    /// Shared experts run on a second stream beside the routed ones (SGLang and
-    /// vLLM do so for decode): their fixed times hide there, their bytes do not.
+    /// Shared experts run on a second stream beside the routed ones where a graph
+    /// is captured (SGLang and vLLM do so for decode): their fixed times hide
+    /// there, their bytes do not. Launched from the host they run in line.
     fn duration(&self, op: &Op) -> u64 {
         let parts = cost::parts(op, self.kind, Cache::Cold);
-        let beside = op.name.starts_with("shared_") && op.name.ends_with("_proj");
+        let beside = self.second_stream && op.name.starts_with("shared_") && op.name.ends_with("_proj");
         let shared = cost::parts(op, self.part, Cache::Cold).memory_ns;
         let whole = match (beside, self.part.chip.memory_gbps.value == self.kind.chip.memory_gbps.value) {
             (true, _) => Time::from_ns(shared),
@@ -313,14 +324,13 @@ impl Builder<'_> {
         }
         let strategy = self.policy.of(collective.bytes)?;
         let (asked, groups) = (self.asked.with(strategy, collective.kind, collective.bytes, stage), &mut self.groups);
-        let priced = self.prices.of(self.machine, asked, || match collective.kind {
-            Kind::SendRecv => groups.hand_over(stage, strategy, collective),
-            _ => groups.stage(stage, strategy, collective),
-        })?;
+        let message = Message { logical: collective.kind.into(), bytes: collective.bytes, stage };
+        let priced = self.prices.of(self.machine, asked, || groups.message(strategy, message))?;
         let index = self.assembled.program.collectives.len() as u32;
         self.assembled.program.collectives.push(priced.timed);
         self.probes.push(priced.probe);
         self.assembled.collectives.push(*collective);
+        self.assembled.stages.push(stage);
         self.known.insert(key, index);
         Ok(Operation::Collective { collective: index, beside: 0 })
     }

@@ -78,7 +78,7 @@ fn program_over(machine: &Machine, routes: Arc<Routes>, lowering: &Lowering, (la
         sequence: vec![Run { template: 0, repeats: count, members: u64::MAX >> (64 - ranks) }],
         collectives: vec![Arc::new(timed)],
         network: roads.network,
-        launch: launch_of(&kind.launch, launch),
+        launch: launch_of(&kind.launch, launch, u64::from(machine.ranks_per_gpu.max(1)).min(ranks as u64)),
     })
 }
 
@@ -113,10 +113,13 @@ pub fn time(program: &Program) -> Result<Time> {
     Ok(Time(simulate(program, Options::default())?.critical().time))
 }
 
-/// The simulator's launch mode from a GPU kind's constants.
-pub fn launch_of(constants: &crate::machine::LaunchConstants, launch: ChainLaunch) -> Launch {
+/// The simulator's launch mode from a GPU kind's constants, with so many ranks on a GPU.
+pub fn launch_of(constants: &crate::machine::LaunchConstants, launch: ChainLaunch, sharing: u64) -> Launch {
     let gap = Time::from_ns(constants.graph_gap_ns.value).0;
-    let eager = |issue: f64, shared_thread: bool| Launch::Eager { gap, issue: Time::from_ns(issue).0, shared_thread };
+    let queued = Time::from_ns(constants.eager_gap_ns.value).0;
+    // One queue takes its next launch while a kernel runs; several take turns.
+    let round = if sharing > 1 { Time::from_ns(constants.eager_turn_ns.value * sharing as f64).0 } else { 0 };
+    let eager = |issue: f64, shared_thread: bool| Launch::Eager { gap: queued, round, issue: Time::from_ns(issue).0, shared_thread };
     match launch {
         ChainLaunch::Graph => Launch::Graph { gap },
         ChainLaunch::EagerSingleThread => eager(constants.eager_ns.value, true),

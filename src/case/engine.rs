@@ -43,8 +43,8 @@ impl Engine {
         }
     }
 
-    /// How many ranks, and how they share the model.
-    fn partition(self, partition: Partition) -> Vec<String> {
+    /// Flags for how many ranks there are, and how they share the model.
+    pub fn partition(self, partition: Partition) -> Vec<String> {
         let (tp, pp) = match self {
             Engine::Sglang => ("--tp-size", "--pp-size"),
             Engine::Vllm => ("--tensor-parallel-size", "--pipeline-parallel-size"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::simulate::Network;
 use crate::simulate::Operation;
 use crate::simulate::Timed;
 use crate::simulate::timed::TimedBlock;
@@ -14,7 +15,7 @@ use super::assemble::Assembled;
 /// name and size, all ranks together: what the simulator's flows carry.
 pub fn link_loads(assembled: &Assembled) -> Vec<LinkLoad> {
     let program = &assembled.program;
-    let of: Vec<Vec<u64>> = program.collectives.iter().map(|timed| by_link(timed, assembled)).collect();
+    let of: Vec<Vec<u64>> = program.collectives.iter().map(|timed| by_link(timed, &program.network)).collect();
     let mut links: Vec<LinkLoad> = (assembled.links.iter().zip(&program.network.capacity))
         .map(|(name, &capacity)| LinkLoad { name: name.clone(), gbps: capacity as f64 / 1e9, loads: BTreeMap::new() })
         .collect();
@@ -33,8 +34,7 @@ pub fn link_loads(assembled: &Assembled) -> Vec<LinkLoad> {
 }
 
 /// Bytes that one instance of a collective takes over each link.
-fn by_link(timed: &Timed, assembled: &Assembled) -> Vec<u64> {
-    let network = &assembled.program.network;
+pub(super) fn by_link(timed: &Timed, network: &Network) -> Vec<u64> {
     let mut bytes = vec![0; network.capacity.len()];
     let mut carry = |route: u32, wire: u64| network.links(route).iter().for_each(|&link| bytes[link as usize] += wire);
     for (block, step) in timed.blocks.iter().flat_map(|block| steps_of(timed, block).iter().map(move |step| (block, step))) {

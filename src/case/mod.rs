@@ -5,19 +5,21 @@
 //! which ranks, [`turns`] lets two halves of a batch take turns; [`answer`] runs it. [`chain`] does the same
 //! for a benchmark's chain of one collective. [`pricing`] and [`roads`] turn
 //! constants and cabling into the simulator's integers; [`prices`] keeps what was
-//! priced, [`loads`] says what each collective takes over each link. [`pieces`] splits a pass into kernels and collectives, to be added up
+//! priced, [`bound`] says what a collective takes at least, [`offers`] simulates those alone that are asked for, [`loads`] says what each collective takes over each link. [`pieces`] splits a pass into kernels and collectives, to be added up
 //! without simulating it whole. [`knobs`] is the one registry of numbers: every
 //! one of a case is read and changed by its path. [`tuner_rules`], [`engine`] and
 //! [`exported`] say policy and plan in others' words.
 
 pub mod answer;
 pub mod assemble;
+pub mod bound;
 pub mod chain;
 pub mod engine;
 pub mod exported;
 pub mod groups;
 pub mod knobs;
 pub mod loads;
+pub mod offers;
 pub mod pieces;
 pub mod prices;
 pub mod pricing;

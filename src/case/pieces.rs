@@ -11,15 +11,18 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use crate::error::Result;
-use crate::machine::Machine;
 use crate::plan::Place;
 use crate::plan::Plan;
 use crate::simulate::Operation;
 use crate::simulate::Options;
+use crate::simulate::Program;
 use crate::simulate::Template;
 use crate::simulate::program::Run;
 use crate::strategy::Context;
+use crate::strategy::Executor;
+use crate::strategy::Kernel;
 use crate::strategy::Logical;
+use crate::strategy::Lowering;
 use crate::strategy::Strategy;
 use crate::units::Time;
 
@@ -27,9 +30,13 @@ use super::answer::answer;
 use super::assemble::Assembled;
 use super::assemble::assemble;
 use super::chain;
+use super::groups::Message;
 use super::question::LaunchMode;
 use super::question::Policy;
 use super::question::Question;
+
+/// Collectives above this are not simulated: the line through the times of half of it and of all of it is followed.
+pub const SIMULATED_MOST: u64 = 8 << 20;
 
 /// A stretch of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +45,12 @@ pub struct Piece {
     pub kernels: Time,
     /// How many kernels, collectives apart.
     pub launches: u64,
-    /// Collectives by kind and bytes: how many.
-    pub collectives: BTreeMap<(Logical, u64), u64>,
+    /// Collectives by kind, bytes and stage: how many.
+    pub collectives: BTreeMap<Message, u64>,
     /// How many of them are the layers' all-reduces.
     pub layer_allreduces: u64,
+    /// Bytes of one of these.
+    pub layer_bytes: u64,
 }
 
 /// A pass, and the draft steps behind it.
@@ -57,8 +66,8 @@ pub struct Pieces {
 
 impl Piece {
     /// The piece's time when `time` says what a collective takes, gap included.
-    pub fn total(&self, mut time: impl FnMut(Logical, u64) -> Time) -> Time {
-        self.kernels + self.collectives.iter().map(|(&(logical, bytes), &count)| time(logical, bytes).times(count)).sum()
+    pub fn total(&self, mut time: impl FnMut(Message) -> Time) -> Time {
+        self.kernels + self.collectives.iter().map(|(&message, &count)| time(message).times(count)).sum()
     }
 
     /// The time when every kernel is launched from the host, `issue` apart: never less than `total`.
@@ -105,9 +114,14 @@ fn split(assembled: &Assembled) -> Pieces {
                     piece.launches += u64::from(*launches) * repeats;
                 }
                 Operation::Collective { collective, .. } => {
+                    let stage = assembled.stages[*collective as usize];
                     let collective = &assembled.collectives[*collective as usize];
-                    *piece.collectives.entry((collective.kind.into(), collective.bytes)).or_default() += repeats;
-                    piece.layer_allreduces += if collective.role.is_layer_allreduce() { repeats } else { 0 };
+                    let message = Message { logical: collective.kind.into(), bytes: collective.bytes, stage };
+                    *piece.collectives.entry(message).or_default() += repeats;
+                    if collective.role.is_layer_allreduce() {
+                        piece.layer_allreduces += repeats;
+                        piece.layer_bytes = piece.layer_bytes.max(collective.bytes);
+                    }
                 }
             }
         }
@@ -119,12 +133,63 @@ fn split(assembled: &Assembled) -> Pieces {
 ///
 /// # Errors
 /// What lowering and pricing can meet.
-pub fn collective_time(machine: &Machine, context: &Context<'_>, strategy: &Strategy, logical: Logical, bytes: u64) -> Result<Time> {
-    let lowering = (strategy.lower)(context, strategy, logical, bytes)?;
+pub fn collective_time(context: &Context<'_>, strategy: &Strategy, logical: Logical, bytes: u64) -> Result<Time> {
+    simulated_time(context, &(strategy.lower)(context, strategy, logical, bytes)?)
+}
+
+/// The strategy that carries a message out of which one has made a kernel of this kind: itself, or
+/// NCCL with nothing set where it has no kernel of its own.
+///
+/// # Errors
+/// None; the name is known.
+pub fn follows(strategy: &Strategy, kernel: Kernel) -> Result<&Strategy> {
+    if strategy.executor != Executor::Nccl && kernel == Kernel::Nccl { Strategy::find("nccl-default") } else { Ok(strategy) }
+}
+
+/// What a lowered collective takes, the gap before its kernel included; nothing where nothing runs.
+///
+/// # Errors
+/// What pricing and simulating can meet.
+pub fn simulated_time(context: &Context<'_>, lowering: &Lowering) -> Result<Time> {
     if lowering.schedule.blocks.is_empty() {
         return Ok(Time::ZERO);
     }
-    chain::time_of_one(machine, context.searches.routes(machine), &lowering)
+    chain::time_of_one(context.machine, context.searches.routes(context.machine), lowering)
+}
+
+/// The time of what was assembled as the sum of its parts: kernels of the slowest rank, and each
+/// collective as long as one alone takes.
+///
+/// # Errors
+/// What simulating can meet.
+pub fn summed(assembled: &Assembled) -> Result<Time> {
+    let pieces = split(assembled);
+    let mut total = [&pieces.pass, &pieces.first_draft, &pieces.later_drafts].iter().map(|piece| piece.kernels).sum();
+    for (time, count) in alone(&assembled.program)? {
+        total += time.times(count);
+    }
+    Ok(total)
+}
+
+/// What each collective of a program takes by itself, and how often it is there.
+fn alone(program: &Program) -> Result<Vec<(Time, u64)>> {
+    let mut counts = vec![0u64; program.collectives.len()];
+    for run in &program.sequence {
+        for operation in &program.templates[run.template as usize].operations {
+            if let Operation::Collective { collective, .. } = operation {
+                counts[*collective as usize] += u64::from(run.repeats);
+            }
+        }
+    }
+    let mut single = program.clone();
+    single.sequence = vec![Run { template: 0, repeats: 1, members: u64::MAX >> (64 - program.ranks.clamp(1, 64)) }];
+    (0..)
+        .zip(counts)
+        .map(|(collective, count)| {
+            single.templates = vec![Template { operations: vec![Operation::Collective { collective, beside: 0 }] }];
+            Ok((chain::time(&single)?, count))
+        })
+        .collect()
 }
 
 /// A pass of one stage under a policy: its compute, and each of its collectives
@@ -135,19 +200,8 @@ pub fn collective_time(machine: &Machine, context: &Context<'_>, strategy: &Stra
 pub fn added_up(question: &Question<'_>, plan: &Plan, policy: &Policy, context: &Context<'_>) -> Result<Time> {
     let free = Policy::single(Strategy::find("free-communication")?);
     let mut total = answer(question, plan, &free, context, Options::default())?.pass;
-    let mut program = assemble(question, plan, policy, context)?.program;
-    let mut counts = vec![0u64; program.collectives.len()];
-    for run in &program.sequence {
-        for operation in &program.templates[run.template as usize].operations {
-            if let Operation::Collective { collective, .. } = operation {
-                counts[*collective as usize] += u64::from(run.repeats);
-            }
-        }
-    }
-    for (collective, count) in (0..).zip(counts) {
-        program.templates = vec![Template { operations: vec![Operation::Collective { collective, beside: 0 }] }];
-        program.sequence = vec![Run { template: 0, repeats: 1, members: u64::MAX >> (64 - program.ranks.clamp(1, 64)) }];
-        total += chain::time(&program)?.times(count);
+    for (time, count) in alone(&assemble(question, plan, policy, context)?.program)? {
+        total += time.times(count);
     }
     Ok(total)
 }
@@ -156,6 +210,7 @@ pub fn added_up(question: &Question<'_>, plan: &Plan, policy: &Policy, context: 
 mod tests {
     use super::super::knobs::Case;
     use super::*;
+    use crate::machine::Machine;
     use crate::model::Model;
     use crate::model::Workload;
     use crate::plan::Partition;
@@ -174,7 +229,7 @@ mod tests {
             let pass = answer(&question, &plan, &Policy::single(strategy), &context, Options::default()).expect("runs").pass;
             let parts = pieces(&question, &plan, &context, strategy.fuses_norm).expect("splits").pass;
             assert_eq!(parts.layer_allreduces, 122);
-            let time = |logical, bytes| collective_time(&case.machine, &context, strategy, logical, bytes).expect("runs");
+            let time = |message: Message| collective_time(&context, strategy, message.logical, message.bytes).expect("runs");
             let sum = parts.total(time);
             assert!((sum.ms() / pass.ms() - 1.0).abs() < 0.02, "{id}: {} against {}", sum.ms(), pass.ms());
         }

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::plan::Kind;
 use crate::plan::Partition;
+use crate::simulate::Network;
 use crate::simulate::Timed;
 use crate::simulate::apart::Probe;
 use crate::strategy::Context;
@@ -17,8 +21,8 @@ use crate::strategy::Strategy;
 use super::pricing::price;
 use super::roads::Roads;
 
-/// Steps of all kept collectives together; one step has some 100 B.
-const STEPS_MAX: usize = 300_000;
+/// Steps of all kept collectives together, as lowered and as simulated; one has some 100 B.
+const STEPS_MAX: usize = 1_000_000;
 
 /// A collective with its costs.
 #[derive(Clone)]
@@ -36,31 +40,36 @@ pub struct Asked {
     kind: Kind,
     bytes: u64,
     stage: u32,
+    of: Arc<Circumstances>,
+}
+
+/// What all collectives of a question have in common.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Circumstances {
     partition: Partition,
     members: Vec<usize>,
+    row_bytes: u64,
     environment: BTreeMap<String, String>,
     nccl: Option<crate::nccl::Version>,
 }
 
 impl Asked {
-    /// For the ranks, variables and versions of a context.
-    pub fn of(context: &Context<'_>, partition: Partition) -> Asked {
-        Asked {
-            strategy: "",
-            kind: Kind::AllReduce,
-            bytes: 0,
-            stage: 0,
+    /// For the ranks, variables and versions of a context, and a token's bytes.
+    pub fn of(context: &Context<'_>, partition: Partition, row_bytes: u64) -> Asked {
+        let of = Circumstances {
             partition,
             members: context.members.clone(),
+            row_bytes,
             environment: context.environment.clone(),
             nccl: context.nccl,
-        }
+        };
+        Asked { strategy: "", kind: Kind::AllReduce, bytes: 0, stage: 0, of: Arc::new(of) }
     }
 
     /// A stage's collective under a strategy.
     #[must_use]
     pub fn with(&self, strategy: &Strategy, kind: Kind, bytes: u64, stage: u32) -> Asked {
-        Asked { strategy: strategy.id, kind, bytes, stage, ..self.clone() }
+        Asked { strategy: strategy.id, kind, bytes, stage, of: Arc::clone(&self.of) }
     }
 }
 
@@ -85,10 +94,13 @@ impl Outline {
     }
 }
 
-/// For one machine with its numbers; make new ones for another.
-pub struct Prices {
+/// For one machine with its numbers; make new ones for another. Threads share
+/// them: what one has priced, and the courses it has seen, the others need not.
+pub struct Prices(Mutex<Known>);
+
+struct Known {
     /// Links and the routes that have been asked for.
-    pub roads: Roads,
+    roads: Roads,
     asked: BTreeMap<Asked, Priced>,
     /// By what is quickly compared: other variables often lower to the same schedule.
     priced: BTreeMap<Outline, Vec<(Lowering, Priced)>>,
@@ -98,36 +110,52 @@ pub struct Prices {
 impl Prices {
     /// Nothing asked yet.
     pub fn new(roads: Roads) -> Prices {
-        Prices { roads, asked: BTreeMap::new(), priced: BTreeMap::new(), steps: 0 }
+        Prices(Mutex::new(Known { roads, asked: BTreeMap::new(), priced: BTreeMap::new(), steps: 0 }))
     }
 
     /// A collective, lowered and priced once; `lower` is what `asked` says.
     ///
     /// # Errors
     /// What lowering and pricing can meet.
-    pub fn of(&mut self, machine: &Machine, asked: Asked, lower: impl FnOnce() -> Result<Lowering>) -> Result<Priced> {
-        if let Some(known) = self.asked.get(&asked) {
+    pub fn of(&self, machine: &Machine, asked: Asked, lower: impl FnOnce() -> Result<Lowering>) -> Result<Priced> {
+        if let Some(known) = self.known().asked.get(&asked) {
             return Ok(known.clone());
         }
+        // Others go on while this is lowered; who is first prices it.
         let lowering = lower()?;
         let outline = Outline::of(&lowering);
-        let alike = self.priced.get(&outline).into_iter().flatten();
-        let priced = match alike.into_iter().find(|(known, _)| *known == lowering) {
+        let mut known = self.known();
+        let mut alike = known.priced.get(&outline).into_iter().flatten();
+        let priced = match alike.find(|(other, _)| *other == lowering) {
             Some((_, priced)) => priced.clone(),
-            None => self.price(machine, outline, lowering)?,
+            None => known.price(machine, outline, lowering)?,
         };
-        self.asked.insert(asked, priced.clone());
+        known.asked.insert(asked, priced.clone());
         Ok(priced)
     }
 
+    /// The links, with the routes that have been asked for so far, and their names.
+    pub fn network(&self) -> (Network, Arc<Vec<String>>) {
+        let known = self.known();
+        (known.roads.network.clone(), Arc::clone(&known.roads.names))
+    }
+
+    /// A panic of another thread leaves what is locked whole: entries are added complete.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
     fn price(&mut self, machine: &Machine, outline: Outline, lowering: Lowering) -> Result<Priced> {
         let mut timed = price(machine, &mut self.roads, &lowering)?;
         if lowering.kernel == Kernel::None {
             timed.launches = 0;
         }
-        self.steps += timed.steps.len();
+        let steps = outline.steps + timed.steps.len();
+        self.steps += steps;
         if self.steps > STEPS_MAX {
-            self.steps = timed.steps.len();
+            self.steps = steps;
             self.asked.clear();
             self.priced.clear();
         }

@@ -225,7 +225,7 @@ impl Pricing for Pricer<'_> {
             timed.route = self.route(Endpoint::Host(self.socket(c.source)), Endpoint::Gpu(target));
             timed.latency = self.pull_trip(schedule, connection).0;
             timed.poll = 0;
-        } else if c.source == c.target && !timed.cuts_through {
+        } else if c.source == c.target && !timed.cuts_through && c.protocol != Protocol::Flag {
             // Written for others to read: done when it has left, the fence is the next barrier's.
             let host = self.staged(schedule, connection);
             let memory = if host { Endpoint::Host(self.socket(c.source)) } else { Endpoint::Gpu(target) };

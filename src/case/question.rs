@@ -3,6 +3,7 @@
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Machine;
+use crate::model::ACTIVATION_BYTES;
 use crate::model::Model;
 use crate::model::Workload;
 use crate::plan::Partition;
@@ -66,10 +67,17 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// The same, the ranks split as a strategy splits them.
+    /// The same, the ranks split as a strategy splits them; most leave the split as it is.
     #[must_use]
     pub fn under(&self, strategy: &Strategy) -> Self {
-        Question { partition: (strategy.partition)(self.partition.ranks()), ..*self }
+        let own = (strategy.partition)(self.partition.ranks());
+        let partition = if own == Partition::tensor(self.partition.ranks()) { self.partition } else { own };
+        Question { partition, ..*self }
+    }
+
+    /// Bytes of one token's activations, as ranks send them.
+    pub fn row_bytes(&self) -> u64 {
+        self.model.hidden * ACTIVATION_BYTES
     }
 
     /// The plan of the pass.

@@ -21,7 +21,7 @@ pub struct Roads {
     /// What the simulator takes.
     pub network: Network,
     /// Names of the directed links, for reports.
-    pub names: Vec<String>,
+    pub names: Arc<Vec<String>>,
     /// The machine's ways.
     pub routes: Arc<Routes>,
     known: BTreeMap<(Endpoint, Endpoint), u32>,
@@ -68,7 +68,7 @@ impl Roads {
                 rate: Rate::from_gbps(c.write_gbps.value).0,
             })
             .collect();
-        Roads { network, names, routes, known: BTreeMap::new(), gpu_memory, host_memory, host_reads }
+        Roads { network, names: Arc::new(names), routes, known: BTreeMap::new(), gpu_memory, host_memory, host_reads }
     }
 
     /// The route from one end to another, added when it is new.

@@ -21,7 +21,7 @@ use super::Policy;
 const SIZE_LOG2_MAX: u32 = 36;
 
 /// Variables that a tuner's rule can stand for.
-const BY_RULE: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"];
+pub const BY_RULE: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"];
 
 /// What NCCL decides for one size, as far as a rule can say it.
 type Decision = (nccl::Algorithm, nccl::Protocol);

@@ -54,6 +54,9 @@ pub struct Arguments {
     /// Message sizes, even: 43008, 42K, 1M
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     sizes: Vec<Size>,
+    /// With --full: channels that NCCL is made to use, one after the other
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u32).range(1..=64))]
+    channels: Vec<u32>,
     /// Element type of the measurements; checks take both
     #[arg(long, value_enum, default_value = "bf16")]
     dtype: Dtype,
@@ -69,6 +72,9 @@ pub struct Arguments {
     /// How long a checked call may wait for another rank; more under tools that slow kernels down
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     timeout_ms: u64,
+    /// Begin nothing more after so many minutes, and say what was left out
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    minutes: Option<u64>,
     /// In which form
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -205,6 +211,9 @@ mod measured {
             calls: arguments.calls,
             seed: arguments.seed,
             timeout_ms: arguments.timeout_ms,
+            channels: arguments.channels.clone(),
+            own_choice_only: false,
+            seconds_max: arguments.minutes.map(|minutes| minutes * 60),
         })
     }
 

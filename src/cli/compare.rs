@@ -16,6 +16,8 @@ use crate::compare::compare;
 use crate::compare::names_differ;
 use crate::error::Fault;
 use crate::error::Result;
+use crate::import::input::Input as Zipped;
+use crate::import::input::Stream;
 use crate::report::Report;
 use crate::report::compare::Tolerances;
 use crate::report::compare::report;
@@ -120,9 +122,14 @@ fn one_pass(path: &Path, pass: Option<u32>) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-fn open(path: &Path) -> Result<Reader<BufReader<File>>> {
+/// A trace, plain or (`….gz`) zipped.
+fn open(path: &Path) -> Result<Reader<Stream>> {
+    let name = path.display().to_string();
+    if path.extension().is_some_and(|ending| ending == "gz") {
+        return Reader::open(&name, Zipped::open(path)?.stream());
+    }
     let file = File::open(path).map_err(|error| Fault::io("open", path, &error))?;
-    Reader::open(&path.display().to_string(), BufReader::with_capacity(BUFFER_BYTES, file))
+    Reader::open(&name, BufReader::with_capacity(BUFFER_BYTES, Box::new(file)))
 }
 
 /// FNV-1a 64 of a file, in pieces.

@@ -11,6 +11,7 @@ use crate::cli::diagnose::scatter;
 use crate::cli::diagnose::setup;
 use crate::cli::launch;
 use crate::cli::output::Output;
+use crate::cli::question::DEFAULT_MACHINE;
 use crate::cli::question::Loaded;
 use crate::cli::question::QuestionArguments;
 use crate::cli::session::Session;
@@ -20,6 +21,7 @@ use crate::decide::diagnose::gather::Gathered;
 use crate::decide::diagnose::observed::parse;
 use crate::decide::diagnose::verdict::diagnose;
 use crate::error::Result;
+use crate::render::page::Section;
 use crate::render::write::write_file;
 use crate::report::Report;
 use crate::report::doctor as page;
@@ -40,6 +42,9 @@ pub struct Arguments {
     /// Write the baseline anew
     #[arg(long, requires = "baseline")]
     renew: bool,
+    /// Ranks on one GPU, to measure NCCL where there is one GPU only
+    #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    ranks_per_gpu: u32,
     /// How the all-reduces are believed to run
     #[arg(long, default_value = "nccl-default")]
     strategy: String,
@@ -61,10 +66,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let scatter = scatter(arguments.noise)?;
     let mut gathered = Gathered::default();
     if arguments.from.is_empty() {
-        measured::measure(&mut loaded, &mut gathered, scatter, session)?;
+        let own = arguments.question.machine != DEFAULT_MACHINE;
+        measured::measure(&mut loaded, &mut gathered, (scatter, arguments.ranks_per_gpu, own), session)?;
     }
-    if !arguments.from.is_empty() && arguments.question.machine == crate::cli::question::DEFAULT_MACHINE {
+    if !arguments.from.is_empty() && arguments.question.machine == DEFAULT_MACHINE {
         session.warn(&format!("the figures are held against {}; say --machine for the one that they are of", loaded.machine.id));
+    }
+    if loaded.partition.tp < 2 {
+        return alone(arguments, session, &gathered, scatter);
     }
     let setup = setup(&loaded, &arguments.strategy)?;
     for text in &arguments.observed {
@@ -76,23 +85,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     }
     gathered.notes.iter().for_each(|note| session.note(note));
     let versions = versions(&gathered, arguments.from.is_empty());
-    let mut sections = page::checks(&gathered.checks);
-    let mut passed = gathered.checks.iter().all(|check| check.health != Health::Bad);
-    if let Some(path) = &arguments.baseline {
-        let known = if path.exists() && !arguments.renew { Some(known(path)?) } else { None };
-        match known {
-            Some(known) => {
-                let (drifts, moved) = (known.drifts(&gathered.observations), known.moved(&versions));
-                passed &= !drifts.iter().any(|drift| drift.real && drift.worse);
-                sections.push(page::drift(&known, &drifts, &moved));
-            }
-            None => {
-                let fresh = Baseline::new(&launch::date(), versions, &gathered.observations);
-                write_file(path, fresh.to_toml().as_bytes())?;
-                session.note(&format!("wrote {}", path.display()));
-            }
-        }
-    }
+    let (mut sections, mut passed) = looked_at(arguments, session, &gathered, versions, scatter)?;
     let rows = page::rows(&gathered.checks);
     if gathered.observations.0.is_empty() {
         sections.push(page::nothing_measured());
@@ -103,6 +96,44 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     }
     let reproduce = session.reproduce().input("machine", loaded.machine.to_toml().as_bytes());
     Ok(Report { title: "Doctor".to_owned(), sections, rows, exact: None, json: None, reproduce, passed })
+}
+
+/// One GPU by itself: checks, readings and drift; nobody to communicate with.
+fn alone(arguments: &Arguments, session: &Session, gathered: &Gathered, scatter: f64) -> Result<Report> {
+    gathered.notes.iter().for_each(|note| session.note(note));
+    if !arguments.observed.is_empty() {
+        session.warn("--observed is passed over: of one GPU by itself nothing is diagnosed; say --machine for the server that it is of");
+    }
+    let (mut sections, passed) = looked_at(arguments, session, gathered, versions(gathered, true), scatter)?;
+    sections.push(page::one_gpu());
+    let rows = page::rows(&gathered.checks);
+    Ok(Report { title: "Doctor".to_owned(), sections, rows, exact: None, json: None, reproduce: session.reproduce(), passed })
+}
+
+/// Checks, readings, and what drifted since the baseline, or a new one written. False when something is bad.
+fn looked_at(
+    arguments: &Arguments,
+    session: &Session,
+    gathered: &Gathered,
+    versions: BTreeMap<String, String>,
+    scatter: f64,
+) -> Result<(Vec<Section>, bool)> {
+    let mut sections = page::checks(&gathered.checks);
+    sections.extend(page::measured(&gathered.readings));
+    let mut passed = gathered.checks.iter().all(|check| check.health != Health::Bad);
+    let Some(path) = &arguments.baseline else { return Ok((sections, passed)) };
+    if path.exists() && !arguments.renew {
+        let known = known(path)?;
+        let (mut drifts, moved) = (known.drifts(&gathered.observations), known.moved(&versions));
+        drifts.extend(known.drifts_of(&gathered.readings, scatter));
+        passed &= !drifts.iter().any(|drift| drift.real && drift.worse);
+        sections.push(page::drift(&known, &drifts, &moved));
+    } else {
+        let fresh = Baseline::new(&launch::date(), versions, &gathered.observations, &gathered.readings);
+        write_file(path, fresh.to_toml().as_bytes())?;
+        session.note(&format!("wrote {}", path.display()));
+    }
+    Ok((sections, passed))
 }
 
 fn known(path: &Path) -> Result<Baseline> {
@@ -127,34 +158,67 @@ mod measured {
     use super::Loaded;
     use super::Session;
     use crate::decide::detected;
+    use crate::decide::readings;
+    use crate::decide::readings::Reading;
     use crate::error::Fault;
     use crate::error::Result;
     use crate::gpu;
+    use crate::gpu::parts::Calibration;
     use crate::gpu::parts::Event;
     use crate::gpu::parts::Options;
     use crate::gpu::parts::Part;
     use crate::trace::observation;
 
-    /// Looks and measures copies and NCCL: about a minute.
-    pub fn measure(loaded: &mut Loaded, gathered: &mut Gathered, scatter: f64, session: &Session) -> Result<()> {
+    /// Micro-benchmarks that tell a machine's state, of the many that `calibrate` takes.
+    const TELLING: [&str; 8] = [
+        "clock_ghz",
+        "eager_launch_us",
+        "graph_gap_us",
+        "pingpong_l2_fence0_oneway_ns",
+        "l2_read_latency_ns",
+        "memory_read_latency_ns",
+        "host_read_latency_ns",
+        "fence_sys_ns",
+    ];
+
+    /// Looks, and measures launches, latencies, copies and, between ranks, NCCL: about a minute. Without a
+    /// machine of the user's `own` the figures are held against this one as it should be.
+    pub fn measure(
+        loaded: &mut Loaded,
+        gathered: &mut Gathered,
+        (scatter, sharing, own): (f64, u32, bool),
+        session: &Session,
+    ) -> Result<()> {
         let found = gpu::detect()?;
         let json = serde_json::to_string(&found).map_err(|error| Fault::new("detected", error.to_string()))?;
         let read = detected::read("this machine", &json)?;
         gathered.checks.extend(read.checks);
         gathered.facts.merge(read.facts);
-        let count = found.gpus.len() as u32;
-        if count < 2 {
-            session.note("one GPU: nothing to communicate with, so nothing is measured");
-            return Ok(());
+        let ranks = found.gpus.len() as u32 * sharing;
+        if !own {
+            // As it should be: what the links could do, not what they were measured to do.
+            loaded.0.machine = gpu::machine(&found, &[], &[], "this-machine", sharing)?;
+            loaded.0.partition = crate::plan::Partition::tensor(ranks);
+            if sharing > 1 {
+                loaded.0.environment.insert("NCCL_MULTI_RANK_GPU_ENABLE".to_owned(), "1".to_owned());
+            }
         }
-        // As it should be: what the links could do, not what they were measured to do.
-        loaded.0.machine = gpu::machine(&found, &[], &[], "this-machine", 1)?;
-        loaded.0.partition = crate::plan::Partition::tensor(count);
         let verify = loaded.workload.batch * loaded.workload.tokens * loaded.model.hidden * 2;
+        let mut parts = vec![Part::Micro, Part::Flows];
+        if ranks > 1 {
+            parts.push(Part::Nccl);
+            if sharing > 1 {
+                session.note("ranks share a GPU: they talk through its memory, so nothing here tells of links between GPUs");
+            }
+        } else {
+            session.note("one GPU: NCCL has nobody to talk to; --ranks-per-gpu 8 measures ranks that share it");
+        }
         let options = Options {
-            parts: vec![Part::Flows, Part::Versus],
-            ranks: vec![count],
-            sizes: vec![verify, crate::decide::diagnose::scenario::LARGE_BYTES],
+            parts,
+            ranks: vec![ranks.max(2)],
+            // Ranks that share a GPU have no link that a long message would show.
+            sizes: if sharing > 1 { vec![verify] } else { vec![verify, crate::decide::diagnose::scenario::LARGE_BYTES] },
+            own_choice_only: true,
             ..Options::default()
         };
         let calibration = gpu::calibrate(&options, &mut |event| {
@@ -163,7 +227,12 @@ mod measured {
             }
             Ok(())
         })?;
-        gathered.notes.extend(calibration.notes);
+        gathered.notes.extend(calibration.notes.iter().cloned());
+        gathered.readings = readings_of(&calibration);
+        gathered.checks.extend(readings::checks(&gathered.readings, &gathered.facts, read.clock_ghz));
+        if loaded.partition.tp < 2 {
+            return Ok(());
+        }
         let copies: Vec<(String, f64)> =
             calibration.flows.iter().filter(|flow| flow.access == "copy").map(|flow| (flow.flows.clone(), flow.total_gbps)).collect();
         gathered.copies(&copies, &loaded.machine, scatter, "measured");
@@ -177,6 +246,23 @@ mod measured {
         gathered.collectives(&rows, &setup, scatter, "measured");
         Ok(())
     }
+
+    /// The telling micro-benchmarks, and the slowest GPU's copies to and from the host.
+    fn readings_of(calibration: &Calibration) -> Vec<Reading> {
+        let micro = TELLING.iter().filter_map(|name| calibration.micro.iter().find(|row| row.name == *name));
+        let mut all: Vec<Reading> =
+            micro.map(|row| Reading { name: row.name.clone(), value: row.value, low: row.low, high: row.high }).collect();
+        type Way = fn(&str) -> bool;
+        let ways: [(&str, Way); 2] =
+            [("copy_host_to_gpu_gbps", |flow| flow.starts_with("h>")), ("copy_gpu_to_host_gbps", |flow| flow.ends_with(">h"))];
+        for (name, is) in ways {
+            let single = |flow: &&gpu::observation::Flow| flow.access == "copy" && !flow.flows.contains(';') && is(&flow.flows);
+            if let Some(gbps) = calibration.flows.iter().filter(single).map(|flow| flow.total_gbps).reduce(f64::min) {
+                all.push(Reading { name: name.to_owned(), value: gbps, low: gbps, high: gbps });
+            }
+        }
+        all
+    }
 }
 
 #[cfg(not(feature = "gpu"))]
@@ -187,7 +273,7 @@ mod measured {
     use crate::error::Result;
 
     /// Says that this program has no GPU side.
-    pub fn measure(_: &mut Loaded, _: &mut Gathered, _: f64, _: &Session) -> Result<()> {
+    pub fn measure(_: &mut Loaded, _: &mut Gathered, _: (f64, u32, bool), _: &Session) -> Result<()> {
         Err(crate::cli::calibrate::no_gpu_side())
     }
 }

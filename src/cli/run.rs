@@ -108,9 +108,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let measured = run::measure(&options, &environment, &mut |text| session.detail(text))?;
     let scale = record::scale(&measured, &plan);
     if let Some(off) = scale.filter(|s| (s - 1.0).abs() > record::SCALE_OFF) {
-        session.warn(&format!(
-            "the pass takes {off:.3} of the sum of its operations by themselves: kinds are placed, not measured, by more than a tenth"
-        ));
+        session
+            .warn(&format!("the pass takes {off:.3} of the sum of its operations: kinds are placed, not measured, by more than a tenth"));
     }
     if let Some(path) = &arguments.trace {
         let header = header(&loaded, &options, &measured, strategy, &plan, scale);
@@ -209,6 +208,11 @@ fn way(strategy: &'static Strategy, context: &Context<'_>, bytes: u64) -> Result
     Ok(Way::Ours { implementation, grid: (same && threads > 0).then_some(grid) })
 }
 
+/// How a trace was timed.
+const TIMING: &str = "the total without instruments; starts of blocks from event nodes of one rank at a time, stretched to the total; \
+operations inside placed by what they add to the pass (in_pass_us: the pass against the pass without them, experts chosen by fixed random \
+scores in both) or, collectives and operations of which there are fewer than 8, by chains of 32 against 16 (chain_us), stretched to their block";
+
 fn header(loaded: &Loaded, options: &PassOptions, measured: &Measured, strategy: &Strategy, plan: &Plan, scale: Option<f64>) -> Header {
     let mut header = Header::from_source("measured");
     let list: Vec<String> = measured.totals_us.iter().map(|us| format!("{us:.1}")).collect();
@@ -233,7 +237,9 @@ fn header(loaded: &Loaded, options: &PassOptions, measured: &Measured, strategy:
         ("total_high_us", format!("{:.1}", measured.total.2)),
         ("totals_us", list.join(" ")),
         ("scale", scale.map_or_else(String::new, |s| format!("{s:.4}"))),
-        ("timing", "the total without instruments; starts of blocks from event nodes of one rank at a time, stretched to the total; operations inside placed by chains of 32 against 16, stretched to their block".to_owned()),
+        ("scale_alone", record::scale_alone(measured, plan).map_or_else(String::new, |s| format!("{s:.4}"))),
+        ("timing", TIMING.to_owned()),
+        ("total_fixed_choices_us", measured.fixed_us.map_or_else(String::new, |us| format!("{us:.1}"))),
         ("weights", format!("random, from pools of {} bytes a rank that layers share", measured.rank_bytes)),
         ("clock_ghz", format!("{:.3} {:.3}", measured.clock_ghz.0, measured.clock_ghz.1)),
         ("copy_gbps", format!("{:.0}", measured.copy_gbps)),
@@ -306,7 +312,8 @@ fn report(
         Column::text("operation", "operation"),
         Column::text("kind", "kind"),
         Column::number("count", "in a pass"),
-        Column::number("each_us", "each, us"),
+        Column::number("each_us", "by itself, us"),
+        Column::number("in_pass_us", "in the pass, us"),
         Column::number("total_ms", "all, ms"),
         Column::number("gbps", "weights and cache, GB/s"),
     ]);
@@ -321,7 +328,8 @@ fn report(
             kind_of(one.action).into(),
             Number::integer(chain.count).into(),
             Number::new(chain.each_us, 2).into(),
-            Number::new(chain.each_us * chain.count as f64 / 1e3, 3).into(),
+            chain.in_pass_us.map_or_else(|| "".into(), |us| Number::new(us, 2).into()),
+            Number::new(chain.in_pass_us.unwrap_or(chain.each_us) * chain.count as f64 / 1e3, 3).into(),
             Number::new(rate, 0).into(),
         ]);
     }
@@ -362,7 +370,7 @@ fn summary(measured: &Measured, strategy: &Strategy, scale: Option<f64>) -> Stri
         Number::new(measured.copy_gbps, 0).digits(),
     );
     if let Some(scale) = scale {
-        text += &format!(" The pass takes {scale:.3} of the sum of its operations by themselves; with event nodes {slower:.3} of itself.");
+        text += &format!(" The pass takes {scale:.3} of the sum of its operations; with event nodes {slower:.3} of itself.");
     }
     if let Some(host) = measured.host_us {
         text += &format!(" The slowest thread launched for {} ms.", Number::new(host / 1e3, 3).digits());

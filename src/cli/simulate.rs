@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::case::Policy;
+use crate::case::Question;
 use crate::case::answer;
 use crate::case::records::trace;
 use crate::cli::output::Output;
 use crate::cli::output::Pages;
+use crate::cli::policy::PolicyArgument;
 use crate::cli::question::QuestionArguments;
 use crate::cli::session::Session;
+use crate::decide::settings::policy_text;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::render::table::Column;
@@ -26,8 +29,11 @@ pub struct Arguments {
     #[command(flatten)]
     question: QuestionArguments,
     /// The strategy (`lanecast strategies`)
-    #[arg(long, default_value = "nccl-16-channels")]
+    #[arg(long, default_value = "nccl-16-channels", conflicts_with = "policy")]
     strategy: String,
+    /// Strategies by message size: 64K:nccl-ring-ll,nccl-default
+    #[arg(long, value_name = "SIZE:ID,…,ID")]
+    policy: Option<PolicyArgument>,
     /// Also write every operation of every rank as a trace (CSV)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -49,21 +55,27 @@ pub struct Arguments {
 /// Bad input, a strategy that cannot run, files that cannot be written.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
     let loaded = arguments.question.load(session)?;
-    let strategy = Strategy::find(&arguments.strategy)?;
-    let question = loaded.question().under(strategy);
+    let policy = match &arguments.policy {
+        Some(policy) => policy.policy()?,
+        None => Policy::single(Strategy::find(&arguments.strategy)?),
+    };
+    let question = under(&loaded.question(), &policy)?;
     let mut context = Context::new(&loaded.machine, loaded.partition.ranks() as usize);
     context.environment.clone_from(&loaded.environment);
-    if let Some(reason) = strategy.refusal(&context) {
-        return Err(Fault::new("strategy-infeasible", format!("{} cannot run here: {reason}", strategy.id)));
+    for (_, strategy) in &policy.rows {
+        if let Some(reason) = strategy.refusal(&context) {
+            return Err(Fault::new("strategy-infeasible", format!("{} cannot run here: {reason}", strategy.id)));
+        }
     }
     let plan = question.plan()?;
     let records = arguments.trace.is_some() || arguments.perfetto.is_some() || arguments.pages.wanted();
     let options = Options { reuse: !arguments.no_reuse, records };
-    let answer = answer(&question, &plan, &Policy::single(strategy), &context, options)?;
+    let answer = answer(&question, &plan, &policy, &context, options)?;
+    let name = policy_text(&policy);
     let hash = plan.hash();
     let mut drawn = None;
     if records {
-        let text = trace(&answer, &question, strategy.id, hash)?;
+        let text = trace(&answer, &question, &name, hash)?;
         if let Some(path) = &arguments.trace {
             write_file(path, text.as_bytes())?;
         }
@@ -76,7 +88,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         }
     }
     session.detail(&format!("{} events", answer.outcome.events));
-    let sections = crate::report::simulate::sections(&loaded.headline(), &answer, strategy, &loaded.machine, drawn.as_deref());
+    let sections = crate::report::simulate::sections(&loaded.headline(), &answer, &name, &loaded.machine, drawn.as_deref());
     let mut rows = crate::report::simulate::kinds(&answer);
     rows.fill(Column::text("fits_memory", "fits memory"), loaded.fits_memory());
     Ok(Report {
@@ -88,4 +100,18 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         reproduce: session.reproduce().hash("plan", hash).input("machine", loaded.machine.to_toml().as_bytes()),
         passed: true,
     })
+}
+
+/// A strategy that splits the model in its own way does so alone.
+fn under<'a>(question: &Question<'a>, policy: &Policy) -> Result<Question<'a>> {
+    if let [(_, strategy)] = policy.rows.as_slice() {
+        return Ok(question.under(strategy));
+    }
+    for (_, strategy) in &policy.rows {
+        if question.under(strategy).partition != question.partition {
+            return Err(Fault::new("policy-splits", format!("{} splits the model in its own way, whatever the size", strategy.id))
+                .help("simulate it alone with --strategy"));
+        }
+    }
+    Ok(*question)
 }

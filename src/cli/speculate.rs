@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use crate::case::Case;
 use crate::case::LaunchMode;
 use crate::case::Policy;
+use crate::case::SpeculationConstants;
 use crate::cli::arguments::Assignment;
 use crate::cli::output::Output;
 use crate::cli::question::Launch;
@@ -190,7 +191,11 @@ fn shapes(arguments: &Arguments) -> Result<(Shape, Vec<Shape>)> {
     Ok((shape(asked), (1..=most).map(shape).collect()))
 }
 
-fn drafter(argument: DraftArgument, case: &Case) -> Result<Drafter> {
+/// Who drafts for a case.
+///
+/// # Errors
+/// None so far.
+pub(super) fn drafter(argument: DraftArgument, case: &Case) -> Result<Drafter> {
     let eagle = || Drafter::Model(Draft::Eagle3(Eagle3::for_model(&case.model)));
     Ok(match argument {
         DraftArgument::None => Drafter::None,
@@ -206,7 +211,15 @@ fn acceptance(arguments: &Arguments, case: &Case, drafts: u64) -> Result<ByBatch
     if let Some(path) = &arguments.acceptance_file {
         return ByBatch::observed(&serving_runs(path)?, drafts, constants);
     }
-    let Some(text) = &arguments.acceptance else { return Ok(ByBatch::same(Acceptance::rate(constants))) };
+    Ok(ByBatch::same(rates(arguments.acceptance.as_deref(), constants)?))
+}
+
+/// One chance, or the share of each position; by default the constants'.
+///
+/// # Errors
+/// `speculate-acceptance`.
+pub(super) fn rates(text: Option<&str>, constants: &SpeculationConstants) -> Result<Acceptance> {
+    let Some(text) = text else { return Ok(Acceptance::rate(constants)) };
     let rates: Vec<f64> = (text.split(',').map(str::trim).filter(|part| !part.is_empty()))
         .map(|part| part.parse::<f64>().ok().filter(|rate| (0.0..=1.0).contains(rate)))
         .collect::<Option<_>>()
@@ -214,10 +227,10 @@ fn acceptance(arguments: &Arguments, case: &Case, drafts: u64) -> Result<ByBatch
             Fault::new("speculate-acceptance", format!("`{text}` holds no shares"))
                 .help("expected numbers from 0 to 1: 0.6 or 0.7,0.45,0.3")
         })?;
-    Ok(ByBatch::same(match *rates.as_slice() {
-        [rate] => Acceptance::at(constants, rate),
-        _ => Acceptance::shares(&rates, constants)?,
-    }))
+    match *rates.as_slice() {
+        [rate] => Ok(Acceptance::at(constants, rate)),
+        _ => Acceptance::shares(&rates, constants),
+    }
 }
 
 /// Runs of a benchmark file, whatever its form.

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::io::IsTerminal;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Instant;
 
 use clap::Args;
 use indicatif::ProgressBar;
@@ -39,6 +41,10 @@ use crate::report::fnv1a_64;
 
 /// Larger files are refused unread.
 const GRID_BYTES_MAX: u64 = 64 << 20;
+/// More groups are drawn in one colour.
+const GROUPS_DRAWN: usize = 6;
+/// Between two lines about progress.
+const LINE_SECONDS: u64 = 30;
 /// Rows of a table of the summary.
 const SHOWN: usize = 20;
 
@@ -115,13 +121,13 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Report> {
         session.note(&format!("going on after {} of {} rows", part.next - cases.start, cases.end - cases.start));
     }
     let threads = arguments.threads.map_or_else(rayon::current_num_threads, usize::from);
-    let progress = progress(session, cases.end - cases.start, part.next - cases.start);
+    let mut progress = Progress::new(session, cases.end - cases.start, part.next - cases.start);
     rows(&space, part.next..cases.end, threads, |_, row| {
         part.push(row)?;
-        progress.inc(1);
+        progress.one_more();
         Ok(())
     })?;
-    progress.finish_and_clear();
+    progress.bar.finish_and_clear();
     part.finish()?;
     let file = File::open(&arguments.output).map_err(|error| Fault::io("read", &arguments.output, &error))?;
     let summary = Summary::read(BufReader::new(file), space.grid.axes.len(), &group, cases.end - cases.start, with_header)?;
@@ -189,18 +195,47 @@ fn group(arguments: &Arguments, space: &Space) -> Result<Vec<usize>> {
         .collect()
 }
 
-fn progress(session: &Session, cases: u64, done: u64) -> ProgressBar {
-    if session.quiet {
-        return ProgressBar::hidden();
+/// How far it is: a bar on terminals, a line now and then elsewhere, such as in the log of a job.
+struct Progress<'a> {
+    bar: ProgressBar,
+    session: &'a Session,
+    begun: Instant,
+    told: Instant,
+    /// Rows made by this run.
+    made: u64,
+    /// Whether nobody watches a bar.
+    lines: bool,
+}
+
+impl<'a> Progress<'a> {
+    fn new(session: &'a Session, cases: u64, done: u64) -> Progress<'a> {
+        let bar = if session.quiet { ProgressBar::hidden() } else { ProgressBar::new(cases) };
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} cases, {per_sec}, {eta} left") {
+            bar.set_style(style);
+        }
+        bar.set_position(done);
+        bar.set_length(cases);
+        bar.reset_eta();
+        let lines = !session.quiet && !std::io::stderr().is_terminal();
+        Progress { bar, session, begun: Instant::now(), told: Instant::now(), made: 0, lines }
     }
-    // Drawn on terminals only, four times a second.
-    let bar = ProgressBar::new(cases);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} cases, {per_sec}, {eta} left") {
-        bar.set_style(style);
+
+    fn one_more(&mut self) {
+        self.made += 1;
+        self.bar.inc(1);
+        if self.lines && self.told.elapsed().as_secs() >= LINE_SECONDS {
+            self.told = Instant::now();
+            let (all, done) = (self.bar.length().unwrap_or(0), self.bar.position());
+            self.session.note(&far(done, all, self.made, self.begun.elapsed().as_secs_f64()));
+        }
     }
-    bar.set_position(done);
-    bar.reset_eta();
-    bar
+}
+
+/// In words, and how long the rest takes at the pace of this run.
+fn far(done: u64, all: u64, made: u64, seconds: f64) -> String {
+    let left = seconds * all.saturating_sub(done) as f64 / made.max(1) as f64;
+    let left = if left < 90.0 { format!("{left:.0} s") } else { format!("{:.0} min", left / 60.0) };
+    format!("{} of {} cases, {left} left", Number::integer(done).grouped(), Number::integer(all).grouped())
 }
 
 /// How many there are, and why some cannot run.
@@ -244,16 +279,24 @@ fn plot(summary: &Summary, space: &Space) -> String {
     let point = |x: f64, y: f64| Point { x, y, interval: None };
     let kept = |kept: &Kept| point(kept.pass_ms, kept.tokens_per_s);
     let series = |name: &str, points: Vec<Point>, joined: bool| Series { name: name.to_owned(), points, joined, marked: !joined };
+    let dots = |wanted: Option<&Vec<String>>| {
+        let dots = summary.points.iter().filter(|dot| wanted.is_none_or(|group| dot.group == *group));
+        dots.map(|dot| point(dot.pass_ms, dot.tokens_per_s)).collect::<Vec<Point>>()
+    };
+    // A colour a group, as long as they can be told apart.
+    let mut all = if summary.best.len() <= GROUPS_DRAWN {
+        summary.best.keys().map(|group| series(&group.join(", "), dots(Some(group)), false)).collect()
+    } else {
+        let best = summary.best.values().map(kept).collect();
+        vec![series("cases", dots(None), false), series("most tokens per second of each group", best, false)]
+    };
+    all.push(series("shortest passes and most tokens", summary.front.iter().map(kept).collect(), true));
     let chart = Chart {
         title: format!("{}: {} cases", space.grid.name, summary.rows),
         x: Axis { label: "pass, ms".to_owned(), log: true },
         y: Axis { label: "tokens per second".to_owned(), log: true },
-        series: vec![
-            series("cases", summary.points.iter().map(|(x, y)| point(*x, *y)).collect(), false),
-            series("most tokens per second of each group", summary.best.values().map(kept).collect(), false),
-            series("shortest passes and most tokens", summary.front.iter().map(kept).collect(), true),
-        ],
-        named: 3,
+        named: all.len(),
+        series: all,
         marks: Vec::new(),
         diagonal: false,
     };
@@ -263,6 +306,13 @@ fn plot(summary: &Summary, space: &Space) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_left_follows_the_pace_of_this_run() {
+        // 100 rows in 10 s, 800 of them to go; what an earlier run made does not count.
+        assert_eq!(far(1200, 2000, 100, 10.0), "1,200 of 2,000 cases, 80 s left");
+        assert_eq!(far(10, 100_000, 10, 1.0), "10 of 100,000 cases, 167 min left");
+    }
 
     #[test]
     fn shards_are_contiguous_and_together_all() {

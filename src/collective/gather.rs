@@ -37,7 +37,8 @@ fn ring(
             .collect();
         for position in 0..ranks {
             let incoming = outgoing[(position + ranks - 1) % ranks];
-            let mut builder = StepBuilder { schedule: &mut schedule, steps: Vec::new() };
+            let loops = part.bytes.div_ceil(part.chunk_bytes.max(1)).min(1 << 10) as usize;
+            let mut builder = StepBuilder { schedule: &mut schedule, steps: Vec::with_capacity(loops * ranks * shape.slices(0).count()) };
             let mut done = 0;
             while done < part.bytes {
                 let chunk = part.chunk_bytes.min(part.bytes - done);

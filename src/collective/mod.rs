@@ -253,11 +253,16 @@ impl Schedule {
         self
     }
 
-    /// Adds a list of connections for a step to refer to.
+    /// Adds a list of connections for a step to refer to; those of neighbouring steps are often the same.
     pub fn list(&mut self, connections: &[u32]) -> ListRange {
+        let len = u32::try_from(connections.len()).expect("a short list");
+        let last = self.lists.len().saturating_sub(2 * connections.len());
+        if let Some(place) = self.lists[last..].windows(connections.len().max(1)).position(|known| known == connections) {
+            return ListRange { start: u32::try_from(last + place).expect("fewer than 2^32 list entries"), len };
+        }
         let start = u32::try_from(self.lists.len()).expect("fewer than 2^32 list entries");
         self.lists.extend_from_slice(connections);
-        ListRange { start, len: u32::try_from(connections.len()).expect("a short list") }
+        ListRange { start, len }
     }
 
     /// Connections that a step receives from.
@@ -333,13 +338,10 @@ impl KernelShape {
     /// The slices of a primitive of `bytes`: NCCL cuts a chunk into
     /// `chunk_steps / slice_steps` slices but no smaller than the floor, and
     /// runs the empty ones too (prims_simple.h).
-    pub fn slices(&self, bytes: u64) -> Vec<u64> {
+    pub fn slices(&self, bytes: u64) -> impl Iterator<Item = u64> + use<> {
         let count = u64::from((self.chunk_steps / self.slice_steps.max(1)).max(1));
-        if count == 1 {
-            return vec![bytes];
-        }
-        let slice = (bytes.div_ceil(16 * count) * 16).max(self.slice_bytes_min);
-        (0..count).map(|i| bytes.saturating_sub(i * slice).min(slice)).collect()
+        let slice = if count == 1 { bytes } else { (bytes.div_ceil(16 * count) * 16).max(self.slice_bytes_min) };
+        (0..count).map(move |i| bytes.saturating_sub(i * slice).min(slice))
     }
 }
 

@@ -75,6 +75,58 @@ pub fn push(ranks: usize, bytes: u64, grid: Grid, protocol: Protocol) -> Schedul
     schedule
 }
 
+/// Who shares a token in a fused kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Bytes of a token's row.
+    pub bytes: u64,
+    /// Blocks that share it.
+    pub split: u32,
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+/// One-shot push whose blocks then normalise: each token's row is dealt to
+/// `split` blocks, which exchange their sums of squares through flags in their
+/// rank's own memory, and store the row a second time, scaled.
+pub fn push_and_normalise(ranks: usize, bytes: u64, rows: Rows, protocol: Protocol) -> Schedule {
+    let mut schedule = Schedule::new(ranks, bytes);
+    let grid = Grid { blocks: rows.split, threads: rows.threads };
+    for token in 0..bytes.div_ceil(rows.bytes.max(1)) {
+        let start = token * rows.bytes;
+        let parts = shares(rows.bytes.min(bytes - start), rows.split);
+        // To the other blocks of the token, on each rank: from block, to block.
+        let among = |schedule: &mut Schedule| -> Vec<Vec<Vec<u32>>> {
+            let mut of = |rank: usize, from: u32, to: u32| {
+                if from == to { u32::MAX } else { schedule.connect(rank, rank, Protocol::Flag, 2) }
+            };
+            (0..ranks).map(|rank| (0..rows.split).map(|from| (0..rows.split).map(|to| of(rank, from, to)).collect()).collect()).collect()
+        };
+        let sums = among(&mut schedule);
+        for (nth, (offset, share)) in parts.into_iter().enumerate() {
+            let channel = token as u32 * rows.split + nth as u32;
+            let mesh = mesh(&mut schedule, protocol, 2);
+            for (rank, sums) in sums.iter().enumerate() {
+                add_block(&mut schedule, rank, channel, grid, |block| {
+                    for (offset, bytes) in trips((start + offset, share), grid, protocol) {
+                        block.user(&[], &outgoing(&mesh, rank), offset, bytes, true, false);
+                        block.user(&incoming(&mesh, rank), &[], offset, bytes, true, true);
+                    }
+                    let others = || (0..sums.len()).filter(|other| *other != nth);
+                    let told: Vec<u32> = others().map(|other| sums[nth][other]).collect();
+                    let heard: Vec<u32> = others().map(|other| sums[other][nth]).collect();
+                    if !told.is_empty() {
+                        block.user(&[], &told, 0, 0, false, false);
+                        block.user(&heard, &[], 0, 0, false, false);
+                    }
+                    block.push(&[], &[], start + offset, share, (true, Buffer::User), (true, Buffer::Scratch));
+                });
+            }
+        }
+    }
+    schedule
+}
+
 /// One-shot pull (vLLM's and SGLang's custom all-reduce, one stage): a barrier,
 /// every rank reads all others' input and sums into its output, a barrier.
 ///

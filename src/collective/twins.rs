@@ -38,11 +38,22 @@ pub fn multiplicities(schedule: &Schedule) -> Vec<u32> {
 
 /// Whether no connection joins two channels.
 fn apart(schedule: &Schedule) -> bool {
-    let mut channel_of: Vec<Option<u32>> = vec![None; schedule.connections.len()];
-    schedule.blocks.iter().all(|block| {
-        let lists = block.steps.iter().flat_map(|step| schedule.receives(step).iter().chain(schedule.sends(step)));
-        lists.into_iter().all(|&connection| *channel_of[connection as usize].get_or_insert(block.channel) == block.channel)
-    })
+    let none = u32::MAX;
+    let mut channel_of: Vec<u32> = vec![none; schedule.connections.len()];
+    for block in &schedule.blocks {
+        for step in &block.steps {
+            for list in [schedule.receives(step), schedule.sends(step)] {
+                for &connection in list {
+                    let known = &mut channel_of[connection as usize];
+                    if *known != none && *known != block.channel {
+                        return false;
+                    }
+                    *known = block.channel;
+                }
+            }
+        }
+    }
+    true
 }
 
 /// Whether the blocks of two channels do the same over connections of their own.

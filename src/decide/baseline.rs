@@ -9,6 +9,7 @@ use crate::error::Result;
 
 use super::diagnose::kind::Kind;
 use super::diagnose::observed::Observations;
+use super::readings::Reading;
 
 /// The version of the layout.
 const FORMAT: i64 = 1;
@@ -26,16 +27,19 @@ pub struct Baseline {
     /// Software.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
-    /// Values by name.
+    /// Values by name, of what a diagnosis weighs.
     #[serde(default)]
     pub observed: BTreeMap<String, f64>,
+    /// Values by name, of what was measured besides.
+    #[serde(default)]
+    pub measured: BTreeMap<String, f64>,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
-    /// What.
-    pub kind: Kind,
+    /// What, its unit last.
+    pub what: String,
     /// Then.
     pub before: f64,
     /// Now.
@@ -48,9 +52,10 @@ pub struct Drift {
 
 impl Baseline {
     /// Of today.
-    pub fn new(date: &str, versions: BTreeMap<String, String>, observations: &Observations) -> Baseline {
+    pub fn new(date: &str, versions: BTreeMap<String, String>, observations: &Observations, readings: &[Reading]) -> Baseline {
         let observed = observations.0.values().map(|one| (one.kind.to_string(), one.value)).collect();
-        Baseline { format: FORMAT, date: date.to_owned(), versions, observed }
+        let measured = readings.iter().map(|one| (one.name.clone(), one.value)).collect();
+        Baseline { format: FORMAT, date: date.to_owned(), versions, observed, measured }
     }
 
     /// As a file.
@@ -62,6 +67,10 @@ impl Baseline {
         }
         out += "\n[observed]\n";
         for (name, value) in &self.observed {
+            out += &format!("{} = {value:?}\n", text(name));
+        }
+        out += "\n[measured]\n";
+        for (name, value) in &self.measured {
             out += &format!("{} = {value:?}\n", text(name));
         }
         out
@@ -89,7 +98,6 @@ impl Baseline {
         let of = |(name, before): (&String, &f64)| {
             let kind: Kind = name.parse().ok()?;
             let observed = now.0.get(&kind)?;
-            let change = libm::log(observed.value / before);
             let more_is_worse = matches!(
                 kind,
                 Kind::VerifyMs
@@ -100,10 +108,18 @@ impl Baseline {
                     | Kind::AllreduceShare
                     | Kind::LeastShare
             );
-            let real = libm::fabs(change) > SIGMAS * observed.scatter * std::f64::consts::SQRT_2;
-            Some(Drift { kind, before: *before, now: observed.value, real, worse: (change > 0.0) == more_is_worse && change != 0.0 })
+            Some(drift(name, *before, observed.value, observed.scatter, more_is_worse))
         };
         self.observed.iter().filter_map(of).collect()
+    }
+
+    /// What was measured besides and changed, by name; `scatter` is the least deviation of one reading.
+    pub fn drifts_of(&self, now: &[Reading], scatter: f64) -> Vec<Drift> {
+        let of = |(name, before): (&String, &f64)| {
+            let reading = now.iter().find(|reading| reading.name == *name)?;
+            Some(drift(name, *before, reading.value, reading.scatter(scatter), Reading::more_is_worse(name)))
+        };
+        self.measured.iter().filter_map(of).collect()
     }
 
     /// Versions that differ, and that are known at both times: name, then, now.
@@ -116,10 +132,20 @@ impl Baseline {
     }
 }
 
+fn drift(what: &str, before: f64, now: f64, scatter: f64, more_is_worse: bool) -> Drift {
+    let change = libm::log(now / before);
+    let real = libm::fabs(change) > SIGMAS * scatter * std::f64::consts::SQRT_2;
+    Drift { what: what.to_owned(), before, now, real, worse: (change > 0.0) == more_is_worse && change != 0.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decide::diagnose::observed::parse;
+
+    fn reading(us: f64) -> Reading {
+        Reading { name: "eager_launch_us".to_owned(), value: us, low: us, high: us }
+    }
 
     /// Noise of 3 % at both ends: 2 × 3 × √2 = 8.5 % is the bound.
     #[test]
@@ -128,7 +154,7 @@ mod tests {
         observations.add(parse("decode_tps=80", "t", 0.03, 8).expect("reads"));
         observations.add(parse("verify_ms=15", "t", 0.03, 8).expect("reads"));
         let versions = BTreeMap::from([("driver".to_owned(), "595.58".to_owned())]);
-        let kept = Baseline::new("2026-12-01", versions, &observations);
+        let kept = Baseline::new("2026-12-01", versions, &observations, &[reading(3.7)]);
         let read = Baseline::from_toml("b.toml", &kept.to_toml()).expect("reads");
         assert_eq!(read, kept);
         let mut now = Observations::default();
@@ -138,6 +164,9 @@ mod tests {
         assert_eq!(drifts.iter().map(|drift| (drift.real, drift.worse)).collect::<Vec<_>>(), [(true, true), (false, true)]);
         let newer = BTreeMap::from([("driver".to_owned(), "596.01".to_owned())]);
         assert_eq!(read.moved(&newer).len(), 1);
+        let besides = |us: f64| read.drifts_of(&[reading(us)], 0.03).iter().map(|d| (d.real, d.worse)).collect::<Vec<_>>();
+        // Launches scatter by 15 %: 42 % is the bound.
+        assert_eq!((besides(4.6), besides(6.0), besides(2.2)), (vec![(false, true)], vec![(true, true)], vec![(true, false)]));
         assert_eq!(Baseline::from_toml("b.toml", "format = 7\ndate = \"x\"").expect_err("newer").code, "baseline");
     }
 }

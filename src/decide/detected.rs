@@ -53,6 +53,8 @@ pub struct Detection {
     pub facts: Facts,
     /// For the reader.
     pub checks: Vec<Checked>,
+    /// The clock that the driver names for the slowest GPU, GHz.
+    pub clock_ghz: Option<f64>,
 }
 
 /// Whether a text looks like one.
@@ -74,7 +76,9 @@ pub fn read(name: &str, text: &str) -> Result<Detection> {
     }
     let facts = facts(&json);
     let checks = vec![gpus(&json), peers(&json), links(&json), acs(&json), iommu(&facts), force_p2p(&facts, &json), power(&json)];
-    Ok(Detection { facts, checks })
+    let clocks = items(&json, "gpus").iter().filter_map(|gpu| gpu["clock_khz"].as_f64());
+    let clock_ghz = clocks.reduce(f64::min).map(|khz| khz / 1e6);
+    Ok(Detection { facts, checks, clock_ghz })
 }
 
 fn items<'a>(json: &'a Value, key: &str) -> &'a [Value] {
@@ -204,11 +208,13 @@ fn links(json: &Value) -> Checked {
 fn acs(json: &Value) -> Checked {
     let redirecting = strings(&json["redirection"]["acs_redirecting"]);
     let readable = json["redirection"]["acs_readable"].as_bool().unwrap_or(false);
+    let bridges = bridges(json);
     let (health, seen, remedy) = match (redirecting.is_empty(), readable) {
         (false, _) => {
             (Health::Bad, format!("redirects at {}", redirecting.join(", ")), "setpci -s PORT ECAP_ACS+6.w=0000, or off in the BIOS")
         }
         (true, true) => (Health::Good, "no bridge redirects".to_owned(), ""),
+        (true, false) if bridges == 0 => (Health::Unknown, "no bridge is visible: a virtual machine hides them".to_owned(), ""),
         (true, false) => (Health::Unknown, "bridges cannot be read".to_owned(), "run it as root"),
     };
     Checked { what: "ACS", health, seen, remedy }
@@ -223,9 +229,14 @@ fn iommu(facts: &Facts) -> Checked {
     Checked { what: "IOMMU", health, seen, remedy }
 }
 
+/// PCI bridges that can be seen.
+fn bridges(json: &Value) -> usize {
+    items(json, "pci").iter().filter(|node| text(&node["class"]).starts_with("0x0604")).count()
+}
+
 /// Without a switch between GPUs the driver stages peers' loads unless it is told not to.
 fn force_p2p(facts: &Facts, json: &Value) -> Checked {
-    let switched = items(json, "pci").iter().filter(|node| text(&node["class"]).starts_with("0x0604")).count() > items(json, "gpus").len();
+    let switched = bridges(json) > items(json, "gpus").len();
     let (health, seen, remedy) = match (facts.force_p2p, items(json, "peers").is_empty()) {
         (_, true) => (Health::Unknown, "no pair of GPUs".to_owned(), ""),
         (Some(true), _) => (Health::Good, "ForceP2P is set".to_owned(), ""),

@@ -17,6 +17,7 @@ pub mod experiment;
 pub mod finding;
 pub mod optimize;
 pub mod rank;
+pub mod readings;
 pub mod scrub;
 pub mod settings;
 pub mod speculate;

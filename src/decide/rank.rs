@@ -119,13 +119,13 @@ pub fn rank(request: &Request<'_>) -> Result<Ranking> {
     if !wanted.iter().any(|strategy| strategy.id == request.baseline.id) {
         wanted.push(request.baseline);
     }
-    let prices = ByThread::new(|| Prices::new(Roads::new(question.machine, request.searches.routes(question.machine))));
+    let prices = Prices::new(Roads::new(question.machine, request.searches.routes(question.machine)));
     let places: Vec<Mutex<Option<Result<(Row, Option<Chunk>)>>>> = wanted.iter().map(|_| Mutex::default()).collect();
     rayon::scope_fifo(|scope| {
         for index in searches_first(&wanted) {
             let (place, strategy, prices, prefill) = (&places[index], wanted[index], &prices, &prefill);
             scope.spawn_fifo(move |_| {
-                let found = prices.with(|prices| evaluate(request, prefill, strategy, prices));
+                let found = evaluate(request, prefill, strategy, prices);
                 *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
             });
         }
@@ -175,20 +175,6 @@ fn searches_first(strategies: &[&'static Strategy]) -> Vec<usize> {
     first
 }
 
-/// Prices that a thread keeps from one strategy to the next: they have collectives in common.
-struct ByThread(Vec<Mutex<Prices>>);
-
-impl ByThread {
-    fn new(make: impl Fn() -> Prices) -> ByThread {
-        ByThread((0..rayon::current_num_threads()).map(|_| Mutex::new(make())).collect())
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut Prices) -> T) -> T {
-        let place = &self.0[rayon::current_thread_index().unwrap_or(0) % self.0.len()];
-        act(&mut place.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 /// What is known of a prefill chunk under a strategy.
 enum Chunk {
     /// Split as asked: how it lowers the all-reduce. Its compute is that of the others.
@@ -198,7 +184,7 @@ enum Chunk {
 }
 
 /// Forecast of one strategy, and its prefill chunk.
-fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy, prices: &mut Prices) -> Result<(Row, Option<Chunk>)> {
+fn evaluate(request: &Request<'_>, prefill: &Prefill, strategy: &'static Strategy, prices: &Prices) -> Result<(Row, Option<Chunk>)> {
     let question = &request.question;
     let machine = question.machine;
     let mut context = Context::new(machine, question.partition.ranks() as usize);

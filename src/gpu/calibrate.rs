@@ -34,7 +34,7 @@ pub fn calibrate(options: &Options, tell: &mut dyn FnMut(Event<'_>) -> Result<()
         (true, false) => Part::QUICK.to_vec(),
     };
     tell(Event::Begins(0, parts.len() + 1, "looking at the machine"))?;
-    let mut run = Run { options, gpus: 1, multiprocessors: 32, found: Calibration::default() };
+    let mut run = Run { options, gpus: 1, multiprocessors: 32, found: Calibration::default(), begun: Instant::now() };
     run.ask(&Request::Detect, &[], &mut |_| Ok(()))?;
     if let Some(detected) = &run.found.detected {
         run.gpus = detected.gpus.len().max(1);
@@ -42,6 +42,9 @@ pub fn calibrate(options: &Options, tell: &mut dyn FnMut(Event<'_>) -> Result<()
     }
     tell(Event::Ended(&run.found))?;
     for (at, part) in parts.iter().enumerate() {
+        if run.is_late(part.name()) {
+            continue;
+        }
         let started = Instant::now();
         let rows = run.rows();
         let place = (at + 1, parts.len() + 1);
@@ -63,6 +66,7 @@ struct Run<'a> {
     gpus: usize,
     multiprocessors: u32,
     found: Calibration,
+    begun: Instant,
 }
 
 impl Run<'_> {
@@ -71,6 +75,15 @@ impl Run<'_> {
         let found = &self.found;
         let stopped = usize::from(found.stopped.is_some());
         found.observations.len() + found.flows.len() + found.micro.len() + found.checks.len() + stopped
+    }
+
+    /// Whether the time given is over; then a note says that `what` was left out.
+    fn is_late(&mut self, what: &str) -> bool {
+        let late = self.options.seconds_max.is_some_and(|most| self.begun.elapsed().as_secs() >= most);
+        if late {
+            self.found.notes.push(format!("left out, the time given is over: {what}"));
+        }
+        late
     }
 
     fn sharing(&self, ranks: u32) -> bool {
@@ -111,6 +124,9 @@ impl Run<'_> {
             Part::Stop => self.stop(most, &plain),
             Part::Ours | Part::Host => {
                 for count in ranks {
+                    if self.is_late(&format!("{}, {count} ranks", part.name())) {
+                        continue;
+                    }
                     tell(Event::Begins(place.0, place.1, &format!("{}, {count} ranks", part.name())))?;
                     let request = Request::Ours(self.ours_options(part, count));
                     self.try_ask(part.name(), &request, &settings::environment(self.sharing(count)), tell);
@@ -119,9 +135,13 @@ impl Run<'_> {
             Part::Nccl => {
                 for count in ranks {
                     let most = self.channels_most(count);
-                    let mut all = vec![settings::versus(most)];
+                    let mut all = vec![if self.options.own_choice_only {
+                        Setting::choice("its own choice", 0, most)
+                    } else {
+                        settings::versus(most)
+                    }];
                     if self.options.full {
-                        all.push(settings::every_choice(most));
+                        all.push(settings::every_choice(most, &self.options.channels));
                     }
                     self.nccl(&all, count, &self.sizes(), &[], place, tell)?;
                 }
@@ -135,7 +155,7 @@ impl Run<'_> {
                     Implementation::RingLl,
                 ];
                 let setting = settings::versus(self.channels_most(most));
-                self.nccl(&[setting], most, &CASE_SIZES, &beside, place, tell)?;
+                self.nccl(&[setting], most, &self.given_sizes(&CASE_SIZES), &beside, place, tell)?;
             }
             Part::Variables => {
                 // The proposal's known-good state has 16 channels.
@@ -160,7 +180,12 @@ impl Run<'_> {
         let _ = std::fs::create_dir_all(&folder);
         let debug_file = folder.join(format!("nccl-{}.log", std::process::id()));
         let text = |n: u32| if n == 0 { String::new() } else { n.to_string() };
+        // Set by the user for all of NCCL's processes.
+        let inherited = |name: &str| std::env::var(name).unwrap_or_default();
         for setting in all {
+            if self.is_late(&format!("NCCL, {ranks} ranks: {}", setting.name)) {
+                continue;
+            }
             tell(Event::Begins(place.0, place.1, &format!("NCCL, {ranks} ranks: {}", setting.name)))?;
             let request = Request::Nccl(NcclOptions {
                 machine: self.options.machine.clone(),
@@ -170,8 +195,8 @@ impl Run<'_> {
                 sizes: sizes.to_vec(),
                 forced: setting.forced.clone(),
                 channels: setting.channels_text(),
-                threads: text(setting.threads),
-                buffer_bytes: text(setting.buffer_bytes),
+                threads: if setting.threads == 0 { inherited("NCCL_NTHREADS") } else { text(setting.threads) },
+                buffer_bytes: if setting.buffer_bytes == 0 { inherited("NCCL_BUFFSIZE") } else { text(setting.buffer_bytes) },
                 channels_min: 0,
                 channels_max: 0,
                 beside: beside.to_vec(),

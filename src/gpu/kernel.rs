@@ -52,6 +52,7 @@ sources! {
     "copy_packs": ["copy_packs"];
     "empty": ["empty"];
     "busy": ["busy"];
+    "code": ["code"];
     "ticker": ["ticker"];
     "mark": ["mark"];
     "pattern": ["write_pattern", "read_pattern"];

@@ -16,6 +16,7 @@ use crate::gpu::memory::DeviceBuffer;
 use crate::gpu::memory::HostBuffer;
 use crate::gpu::observation::Micro;
 use crate::gpu::observation::spread;
+use crate::gpu::queues;
 
 /// Where results go as they come.
 pub type Tell<'a> = &'a mut dyn FnMut(Micro);
@@ -30,6 +31,7 @@ const TIMEOUT_CYCLES: u64 = 4_000_000_000;
 pub fn all(bench: &Bench, tell: Tell<'_>) -> Result<()> {
     put(tell, "clock_ghz", (bench.clock_ghz, bench.clock_ghz, bench.clock_ghz));
     launches(bench, tell)?;
+    queues::all(bench, tell)?;
     let device = bench.device(1 << 20)?;
     let host = HostBuffer::zeros(&bench.context, 1 << 20)?;
     ping_pong(bench, "l2", device.address(), device.address() + 4096, device.address() + 8192, tell)?;

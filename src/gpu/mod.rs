@@ -52,6 +52,7 @@ pub mod nccl_series;
 pub mod observation;
 pub mod parts;
 pub mod pci;
+pub mod queues;
 pub mod reference;
 pub mod run;
 pub mod settings;

@@ -99,6 +99,12 @@ pub struct Options {
     pub seed: u64,
     /// How long a checked call may wait.
     pub timeout_ms: u64,
+    /// Channels that NCCL is made to use one after the other in a full run.
+    pub channels: Vec<u32>,
+    /// Of NCCL its own choice alone.
+    pub own_choice_only: bool,
+    /// When to begin nothing more: what is left out then is a note.
+    pub seconds_max: Option<u64>,
 }
 
 impl Default for Options {
@@ -114,6 +120,9 @@ impl Default for Options {
             calls: 48,
             seed: 1,
             timeout_ms: TIMEOUT_MS,
+            channels: vec![1, 4],
+            own_choice_only: false,
+            seconds_max: None,
         }
     }
 }

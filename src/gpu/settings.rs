@@ -79,15 +79,18 @@ pub fn versus(most: u32) -> Setting {
     Setting { forced, ..Setting::choice("NCCL's choice, ring LL, tree LL", 0, most) }
 }
 
-/// Ring and tree with every protocol and 1 or 4 channels, all in one process.
-pub fn every_choice(most: u32) -> Setting {
+/// Ring and tree with every protocol and each of `channels`, all in one process. `most` bounds them; 0: nothing does.
+pub fn every_choice(most: u32, channels: &[u32]) -> Setting {
     let mut forced = Vec::new();
     for algorithm in ["ring", "tree"] {
         for protocol in ["ll", "ll128", "simple"] {
-            forced.extend([1, 4].map(|channels| Forced::new(algorithm, protocol, channels)));
+            let fits = channels.iter().filter(|count| most == 0 || **count <= most);
+            forced.extend(fits.map(|count| Forced::new(algorithm, protocol, *count)));
         }
     }
-    Setting { forced, all_protocols: true, ..Setting::choice("ring and tree, every protocol, 1 and 4 channels", 0, most) }
+    let counts: Vec<String> = channels.iter().map(u32::to_string).collect();
+    let name = format!("ring and tree, every protocol, {} channels", counts.join(", "));
+    Setting { forced, all_protocols: true, ..Setting::choice(&name, 0, most) }
 }
 
 /// The variables of the few-channels proposal, one at a time and together:
@@ -140,8 +143,9 @@ mod tests {
         assert_eq!(variable(&of(&versus(8), true), "NCCL_TUNER_PLUGIN"), Some("STATIC_PLUGIN"));
         // NCCL's own choice is only its own while its protocols are.
         assert_eq!(variable(&of(&versus(8), true), "NCCL_PROTO"), None);
-        assert_eq!(variable(&of(&every_choice(8), true), "NCCL_PROTO"), Some("LL,LL128,Simple"));
-        assert_eq!(every_choice(8).forced.len(), 12);
+        assert_eq!(variable(&of(&every_choice(8, &[1, 4]), true), "NCCL_PROTO"), Some("LL,LL128,Simple"));
+        assert_eq!(every_choice(8, &[1, 4]).forced.len(), 12);
+        assert_eq!(every_choice(2, &[1, 2, 4]).forced.len(), 12);
         assert_eq!(variable(&of(&versus(0), false), "NCCL_MULTI_RANK_GPU_ENABLE"), None);
         assert_eq!(variable(&of(&versus(0), true), "NCCL_MULTI_RANK_GPU_ENABLE"), Some("1"));
     }

@@ -45,6 +45,10 @@ constants! {
         eager_ns: "ns", 100.0..=100000.0, default 3730.0 in 2500.0..=6000.0, "one H200, driver 580, CUDA 13.0: launches from one thread";
         /// From the end of a kernel to the start of the next in a replayed graph.
         graph_gap_ns: "ns", 0.0..=20000.0, default 1000.0 in 500.0..=2000.0, "assumed";
+        /// From the end of a kernel to the start of the next, launched from the host and queued already.
+        eager_gap_ns: "ns", 0.0..=20000.0, default 1560.0 in 1200.0..=2200.0, "one H200, driver 580: kernels of 20 us, queued ahead, follow each other by 1.56 us (traces/h200-measured/micro.csv, eager_gap_q1_us)";
+        /// What a GPU takes a launch from one of several queues in: ranks that share it wait for their turn.
+        eager_turn_ns: "ns", 0.0..=20000.0, default 1000.0 in 900.0..=1200.0, "one H200, driver 580: eight queues of kernels that do nothing, an eighth of 7.97 us a launch (traces/h200-measured/micro.csv, eager_turn_q8_us)";
         /// Host time of one framework operation outside a graph (Python and dispatch).
         framework_ns: "ns", 0.0..=1e6, default 20000.0 in 10000.0..=40000.0, "AIConfigurator 0.12.0 systems data: an all-reduce kernel at 2 GPUs takes 21 us in a Python loop, 4 in a graph";
     }

@@ -4,6 +4,7 @@ use crate::decide::baseline::Baseline;
 use crate::decide::baseline::Drift;
 use crate::decide::detected::Checked;
 use crate::decide::diagnose::verdict::digits;
+use crate::decide::readings::Reading;
 use crate::render::number::Number;
 use crate::render::page::Block;
 use crate::render::page::Section;
@@ -45,7 +46,7 @@ pub fn drift(baseline: &Baseline, drifts: &[Drift], moved: &[(String, String, St
         };
         let change = (drift.now / drift.before - 1.0) * 100.0;
         table.row(vec![
-            drift.kind.to_string().into(),
+            drift.what.as_str().into(),
             digits(drift.before).into(),
             digits(drift.now).into(),
             Number::new(change, 1).into(),
@@ -60,6 +61,33 @@ pub fn drift(baseline: &Baseline, drifts: &[Drift], moved: &[(String, String, St
         (false, false) => format!("Changed besides: {}; nothing measured drifted.", versions.join(", ")),
     };
     Section { heading: format!("Since {}", baseline.date), blocks: vec![Block::Table(table), Block::Text(text)] }
+}
+
+/// What was measured besides what a diagnosis weighs.
+pub fn measured(readings: &[Reading]) -> Vec<Section> {
+    if readings.is_empty() {
+        return Vec::new();
+    }
+    let columns = [("value", "median"), ("low", "least"), ("high", "most")];
+    let mut all = vec![Column::text("name", "measured here")];
+    all.extend(columns.iter().map(|(key, heading)| Column::number(key, heading)));
+    let mut table = Table::new(all);
+    for reading in readings {
+        table.row(vec![
+            reading.name.as_str().into(),
+            digits(reading.value).into(),
+            digits(reading.low).into(),
+            digits(reading.high).into(),
+        ]);
+    }
+    vec![Section { heading: "Measured".to_owned(), blocks: vec![Block::Table(table)] }]
+}
+
+/// What one GPU by itself can not tell.
+pub fn one_gpu() -> Section {
+    let text = "One GPU by itself: nothing communicates, so nothing is diagnosed. --ranks-per-gpu 8 lets ranks share it; \
+                --machine with --observed weighs what was seen of a server.";
+    Section { heading: String::new(), blocks: vec![Block::Text(text.to_owned())] }
 }
 
 /// Where there is nothing to diagnose.

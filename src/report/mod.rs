@@ -18,6 +18,7 @@ pub mod diagnose;
 pub mod doctor;
 pub mod experiment;
 mod machine_page;
+pub mod optimize;
 pub mod rank;
 pub mod rank_page;
 pub mod reproduce;

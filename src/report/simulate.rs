@@ -17,7 +17,6 @@ use crate::report::machine_page;
 use crate::report::machine_page::LinkUse;
 use crate::report::timeline::Timeline;
 use crate::simulate::Part;
-use crate::strategy::Strategy;
 use crate::trace::record::Record;
 use crate::units::Bytes;
 
@@ -25,7 +24,7 @@ use crate::units::Bytes;
 const SHOWN: usize = 8;
 
 /// The sections for people; drawings where `records` of the pass are given.
-pub fn sections(headline: &str, answer: &Answer, strategy: &Strategy, machine: &Machine, records: Option<&[Record]>) -> Vec<Section> {
+pub fn sections(headline: &str, answer: &Answer, strategy: &str, machine: &Machine, records: Option<&[Record]>) -> Vec<Section> {
     let mut pass = vec![Block::Text(headline.to_owned()), Block::Text(summary(answer, strategy))];
     let load = answer.expert_load().map(crate::report::rank::expert_line);
     pass.extend(load.map(|line| Block::Text(format!("Experts are whole on a rank; {line}"))));
@@ -75,11 +74,11 @@ fn uses(answer: &Answer) -> Vec<LinkUse> {
         .collect()
 }
 
-fn summary(answer: &Answer, strategy: &Strategy) -> String {
+fn summary(answer: &Answer, strategy: &str) -> String {
     let reduce = &answer.allreduce;
     format!(
         "{}: {} ms, of it {} ms communication, {} ms waiting for other ranks, {} ms compute, {} ms launch gaps. {} all-reduces of {} take {} us each after the last rank has come.",
-        strategy.id,
+        strategy,
         Number::new(answer.pass.ms(), 3).digits(),
         Number::new(answer.communication.ms(), 3).digits(),
         Number::new(answer.skew.ms(), 3).digits(),

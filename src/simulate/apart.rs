@@ -143,14 +143,7 @@ pub fn outcome(program: &Program, probes: &[Arc<Probe>]) -> Option<Outcome> {
         if run.members != all {
             return None;
         }
-        for _ in 0..run.repeats {
-            for stretch in &stretches[run.template as usize] {
-                match stretch {
-                    Stretch::Computations { ps, launches } => pass.compute(ps, *launches),
-                    Stretch::Collective(collective) => pass.collective(*collective, probes)?,
-                }
-            }
-        }
+        pass.repeat(run.repeats, &stretches[run.template as usize], probes)?;
     }
     let Pass { ready, totals, carried, events, .. } = pass;
     Some(Outcome { ends: ready, totals, carried, records: Vec::new(), events })
@@ -192,6 +185,7 @@ fn stretches_of(program: &Program, template: &Template) -> Option<Vec<Stretch>> 
     Some(stretches)
 }
 
+#[derive(Clone)]
 struct Pass<'a> {
     program: &'a Program,
     ready: Vec<Stamp>,
@@ -205,6 +199,61 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// Goes through a template so many times. Where a time has moved all ranks
+    /// on by the same, all further ones will.
+    fn repeat(&mut self, repeats: u32, stretches: &[Stretch], probes: &[Arc<Probe>]) -> Option<()> {
+        for done in 1..=repeats {
+            let before = (done < repeats).then(|| self.clone());
+            for stretch in stretches {
+                match stretch {
+                    Stretch::Computations { ps, launches } => self.compute(ps, *launches),
+                    Stretch::Collective(collective) => self.collective(*collective, probes)?,
+                }
+            }
+            if let Some(before) = before
+                && self.has_moved_evenly(&before)
+            {
+                self.move_on(&before, u64::from(repeats - done));
+                break;
+            }
+        }
+        Some(())
+    }
+
+    /// Whether all ranks, and what is under way, are as far from one another as before.
+    fn has_moved_evenly(&self, before: &Pass<'_>) -> bool {
+        let step = |rank: usize| self.ready[rank].since(&before.ready[rank]);
+        let first = step(0);
+        // The host's lead over the GPU is not part of what is compared.
+        matches!(self.program.launch, Launch::Graph { .. })
+            && before.begun
+            && self.over - before.over == first.time
+            && (1..self.ready.len()).all(|rank| step(rank) == first)
+    }
+
+    /// As many further times as `times`, each like the one since `before`.
+    fn move_on(&mut self, before: &Pass<'_>, times: u64) {
+        let grow = |total: &mut u64, then: u64| *total += (*total - then) * times;
+        for (ready, then) in self.ready.iter_mut().zip(&before.ready) {
+            *ready = ready.shifted(&ready.since(then), times);
+        }
+        for (launched, then) in self.launched.iter_mut().zip(&before.launched) {
+            grow(launched, *then);
+        }
+        for (total, then) in self.totals.iter_mut().zip(&before.totals) {
+            grow(&mut total.count, then.count);
+            grow(&mut total.busy, then.busy);
+            grow(&mut total.skew, then.skew);
+            grow(&mut total.waited, then.waited);
+            grow(&mut total.spent, then.spent);
+        }
+        for (carried, then) in self.carried.iter_mut().zip(&before.carried) {
+            grow(carried, *then);
+        }
+        grow(&mut self.over, before.over);
+        grow(&mut self.events, before.events);
+    }
+
     fn compute(&mut self, ps: &[u64], launches: u32) {
         for (rank, ready) in self.ready.iter_mut().enumerate() {
             let ps = if ps.len() == 1 { ps[0] } else { ps[rank] };

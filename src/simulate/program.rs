@@ -74,6 +74,8 @@ pub enum Launch {
     Eager {
         /// From a kernel's end to the start of the next that is already queued.
         gap: u64,
+        /// What a GPU needs to take one launch from each queue that it has: shorter kernels wait for their turn.
+        round: u64,
         /// Host time of one launch.
         issue: u64,
         /// Whether one host thread launches for all ranks in turn.
@@ -86,6 +88,16 @@ impl Launch {
     pub fn gap(self) -> u64 {
         match self {
             Launch::Graph { gap } | Launch::Eager { gap, .. } => gap,
+        }
+    }
+
+    /// Gaps before the kernels of a computation of so many picoseconds and launches. Kernels
+    /// that are shorter than a round of the GPU's queues wait for their turn in it.
+    fn gaps(self, ps: u64, launches: u32) -> u64 {
+        let launches = u64::from(launches);
+        match self {
+            Launch::Graph { gap } => gap * launches,
+            Launch::Eager { gap, round, .. } => (gap * launches).max((round * launches).saturating_sub(ps)),
         }
     }
 
@@ -107,16 +119,20 @@ impl Program {
     /// When the first of `launches` kernels of a rank can start that is `ready` and has
     /// launched `before`, all gaps counted.
     pub(super) fn launch_from(&self, rank: usize, ready: Stamp, before: u64, launches: u32) -> Stamp {
+        self.after_gaps(rank, ready, before, launches, self.launch.gap() * u64::from(launches))
+    }
+
+    fn after_gaps(&self, rank: usize, ready: Stamp, before: u64, launches: u32, gaps: u64) -> Stamp {
         if launches == 0 {
             return ready;
         }
         let issued = self.launch.issued(self.ranks, rank, before, launches, 1);
-        ready.after(Part::Launch, self.launch.gap() * u64::from(launches)).until(Part::Launch, issued)
+        ready.after(Part::Launch, gaps).until(Part::Launch, issued)
     }
 
     /// Start and end of a computation of so many picoseconds and kernels.
     pub(super) fn computed(&self, rank: usize, ready: Stamp, before: u64, (ps, launches): (u64, u32)) -> (Stamp, Stamp) {
-        let start = self.launch_from(rank, ready, before, launches);
+        let start = self.after_gaps(rank, ready, before, launches, self.launch.gaps(ps, launches));
         let mut end = start.after(Part::Compute, ps);
         if launches > 1 {
             // The last kernel cannot start before the host has issued it.

@@ -95,6 +95,17 @@ impl Stamp {
         if other.time > self.time { other } else { self }
     }
 
+    /// What lies between an earlier stamp and this one. A part may have shrunk
+    /// where this one rests on another path: its difference wraps.
+    #[must_use]
+    pub fn since(&self, earlier: &Stamp) -> Stamp {
+        let mut step = Stamp { time: self.time.wrapping_sub(earlier.time), parts: self.parts };
+        for (part, before) in step.parts.iter_mut().zip(earlier.parts) {
+            *part = part.wrapping_sub(before);
+        }
+        step
+    }
+
     /// Moved by `count` periods, each `later - earlier` long.
     #[must_use]
     pub fn shifted(mut self, period: &Stamp, count: u64) -> Stamp {

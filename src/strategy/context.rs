@@ -29,6 +29,8 @@ pub struct Context<'a> {
     pub members: Vec<usize>,
     /// Variables that the user has set anyway; a strategy's own go before them.
     pub environment: BTreeMap<String, String>,
+    /// Bytes of one token's activations, which fused kernels normalise together; 0 where no model is known.
+    pub row_bytes: u64,
     /// NCCL's version, where it is not the machine's.
     pub nccl: Option<nccl::Version>,
     /// NCCL's searches on this machine, to share with other contexts of it.
@@ -55,6 +57,7 @@ impl<'a> Context<'a> {
             ranks: members.len(),
             members,
             environment: BTreeMap::new(),
+            row_bytes: 0,
             nccl: None,
             searches: Searches::default(),
             communicators: RefCell::default(),
@@ -66,10 +69,18 @@ impl<'a> Context<'a> {
     pub fn among(&self, members: Vec<usize>) -> Context<'a> {
         Context {
             environment: self.environment.clone(),
+            row_bytes: self.row_bytes,
             nccl: self.nccl,
             searches: self.searches.clone(),
             ..Context::group(self.machine, members)
         }
+    }
+
+    /// The same where a token's activations have so many bytes.
+    #[must_use]
+    pub fn with_rows(mut self, row_bytes: u64) -> Context<'a> {
+        self.row_bytes = row_bytes;
+        self
     }
 
     /// The kind of the first GPU.

@@ -5,6 +5,7 @@ use crate::collective::Buffer;
 use crate::collective::Protocol;
 use crate::collective::Schedule;
 use crate::collective::one_shot;
+use crate::collective::one_shot::Rows;
 use crate::plan::Partition;
 
 use super::Decline;
@@ -16,10 +17,10 @@ use super::Lowering;
 use super::Need;
 use super::Risk;
 use super::Strategy;
-use super::custom::LINES;
 use super::custom::MESSAGE_MAX;
 use super::custom::fall_back;
 use super::custom::push_grid;
+use super::custom::share_of_sms;
 
 /// The rows.
 pub(super) const ALL: &[Strategy] = &[
@@ -31,7 +32,7 @@ pub(super) const ALL: &[Strategy] = &[
         risk: Risk::High,
         risk_words: "a kernel of one's own in the engine's hottest place: check its numbers against the unfused path",
         way_back: "switch the engine's all-reduce fusion off",
-        modelled: LINES,
+        modelled: "each block's stores, polls and sums, trip by trip; the flags by which the blocks of a token exchange their sums of squares; wire bytes of its lines; links shared by all flows; who is late",
         not_modelled: &["quantisation of the output in the same kernel"],
         needs: &[Need::Mesh],
         declines: &[],
@@ -49,7 +50,7 @@ pub(super) const ALL: &[Strategy] = &[
         risk: Risk::Medium,
         risk_words: "where its JIT does not know the GPU the server dies while it captures graphs; at TP 4 on SM 12.x a regression was published",
         way_back: "switch the engine's FlashInfer all-reduce fusion off and restart",
-        modelled: "each block's stores of raw packs, polls until no mark for empty is left, sums and clears; links shared by all flows",
+        modelled: "each block's stores of raw packs, polls until no mark for empty is left, sums and clears; the flags by which the blocks of a token exchange their sums of squares; links shared by all flows",
         not_modelled: &["clusters and programmatic launch"],
         needs: &[
             Need::Mesh,
@@ -101,9 +102,34 @@ fn fused_push(context: &super::Context<'_>, strategy: &Strategy, logical: Logica
     }
     // FlashInfer's kernel is Lamport's: raw packs. Ours sends lines.
     let protocol = if strategy.executor == Executor::Ours { Protocol::Ll } else { Protocol::Sentinel };
-    let mut schedule = one_shot::push(context.ranks, bytes, push_grid(context, bytes), protocol);
+    let mut schedule = match rows(context, bytes) {
+        Some(rows) => one_shot::push_and_normalise(context.ranks, bytes, rows, protocol),
+        None => one_shot::push(context.ranks, bytes, push_grid(context, bytes), protocol),
+    };
     schedule.result = Buffer::User;
     // Residual in, residual out, normalised out; the sum itself stays in registers.
     schedule.epilogue_bytes = 3 * bytes;
     Ok(Lowering::custom(schedule))
+}
+
+/// Blocks that share a token, most first; as our kernel is built (`gpu::fused`).
+const SPLITS: [u64; 5] = [8, 5, 4, 2, 1];
+/// Lines that a thread keeps at most.
+const LINES_MAX: u64 = 4;
+/// Least and most threads of a block.
+const THREADS: std::ops::RangeInclusive<u64> = 64..=512;
+
+/// How tokens are dealt to blocks: as finely as they fit beside the GPU's other ranks. `None` where no token
+/// is known or none fits.
+fn rows(context: &super::Context<'_>, bytes: u64) -> Option<Rows> {
+    let row = context.row_bytes;
+    if row == 0 || !bytes.is_multiple_of(row) {
+        return None;
+    }
+    let (tokens, blocks_max) = (bytes / row, share_of_sms(context));
+    SPLITS.into_iter().filter(|split| tokens * split <= blocks_max).find_map(|split| {
+        let lines = (row / 8).div_ceil(split);
+        let threads = lines.next_multiple_of(32).clamp(*THREADS.start(), *THREADS.end());
+        (lines.div_ceil(threads) <= LINES_MAX).then_some(Rows { bytes: row, split: split as u32, threads: threads as u32 })
+    })
 }

@@ -56,7 +56,8 @@ impl Case {
         toy.connection = TimedConnection { latency: c[5], poll: c[6], credit: c[7], fetch, ..TimedConnection::default() };
         (toy.start, toy.finish) = (c[8], c[9]);
         let gap = c[8];
-        let launch = if self.eager { Launch::Eager { gap, issue: 500_000, shared_thread: true } } else { Launch::Graph { gap } };
+        let launch =
+            if self.eager { Launch::Eager { gap, round: 3 * gap, issue: 500_000, shared_thread: true } } else { Launch::Graph { gap } };
         program(schedules, network, &mut toy, self.compute.clone(), repeats, launch)
     }
 }

@@ -20,6 +20,7 @@ use crate::trace::observation::Protocol;
 
 use crate::decide::detected;
 use crate::decide::detected::Checked;
+use crate::decide::readings::Reading;
 
 use super::facts_file;
 use super::kind::Kind;
@@ -37,6 +38,8 @@ pub struct Gathered {
     pub facts: Facts,
     /// What detections show.
     pub checks: Vec<Checked>,
+    /// What was measured besides what a diagnosis weighs.
+    pub readings: Vec<Reading>,
     /// What was passed over or may mislead, in sentences.
     pub notes: Vec<String>,
 }

@@ -7,6 +7,8 @@ use rayon::prelude::*;
 
 use crate::case::Case;
 use crate::case::LaunchMode;
+use crate::case::Question;
+use crate::case::groups::Message;
 use crate::case::pieces::Piece;
 use crate::case::pieces::Pieces;
 use crate::case::pieces::collective_time;
@@ -17,9 +19,9 @@ use crate::model::Workload;
 use crate::plan::Build;
 use crate::plan::Drafting;
 use crate::plan::Partition;
+use crate::plan::Plan;
 use crate::strategy::Context;
 use crate::strategy::Effort;
-use crate::strategy::Logical;
 use crate::strategy::Searches;
 use crate::strategy::Strategy;
 use crate::units::Time;
@@ -47,8 +49,8 @@ pub struct Stage {
 pub struct Table {
     /// Which.
     pub strategy: &'static Strategy,
-    /// By kind and bytes.
-    pub known: BTreeMap<(Logical, u64), Time>,
+    /// By kind, bytes and stage.
+    pub known: BTreeMap<Message, Time>,
 }
 
 /// Plain steps and cycles of all batches and shapes, in order.
@@ -65,28 +67,44 @@ pub fn stages(request: &Request<'_>) -> Result<Vec<Stage>> {
 }
 
 fn stage(request: &Request<'_>, batch: u64, shape: Option<Shape>) -> Result<Stage> {
-    let case = request.case;
+    let mut question = request.case.question();
+    question.workload.batch = batch;
+    stage_of(&question, &request.drafter, shape, &context(request.case, &Searches::default()))
+}
+
+/// The plain step of a question, or a cycle in place of its pass.
+///
+/// # Errors
+/// As [`stages`].
+pub fn stage_of(question: &Question<'_>, drafter: &Drafter, shape: Option<Shape>, context: &Context<'_>) -> Result<Stage> {
+    let (question, plan) = cycle_of(question, drafter, shape)?;
+    let (workload, model) = (question.workload, question.model);
+    Ok(Stage {
+        batch: workload.batch,
+        shape,
+        message_bytes: workload.rows() * model.hidden * crate::model::ACTIVATION_BYTES,
+        apart: pieces(&question, &plan, context, false)?,
+        fused: pieces(&question, &plan, context, true)?,
+    })
+}
+
+/// The question with the pass of a plain step or of a cycle, and its plan, draft steps included.
+///
+/// # Errors
+/// As [`stages`].
+pub fn cycle_of<'a>(question: &Question<'a>, drafter: &Drafter, shape: Option<Shape>) -> Result<(Question<'a>, Plan)> {
     let tokens = shape.map_or(1, |shape| shape.verified);
     let phase = if tokens == 1 { Phase::Decode } else { Phase::Verify };
-    let workload = Workload { phase, batch, tokens, ..case.workload };
-    let drafting = match (&request.drafter, shape) {
+    let workload = Workload { phase, tokens, ..question.workload };
+    workload.check()?;
+    let drafting = match (drafter, shape) {
         (Drafter::Model(draft), Some(shape)) => {
             Some(Drafting { draft: draft.clone(), steps: shape.steps as u32, width: shape.width as u32 })
         }
         _ => None,
     };
-    let build = Build { model: &case.model, workload: &workload, partition: case.partition, drafting: drafting.as_ref() };
-    let plan = build.plan()?;
-    let mut question = case.question();
-    question.workload = workload;
-    let context = context(case, &Searches::default());
-    Ok(Stage {
-        batch,
-        shape,
-        message_bytes: workload.rows() * case.model.hidden * crate::model::ACTIVATION_BYTES,
-        apart: pieces(&question, &plan, &context, false)?,
-        fused: pieces(&question, &plan, &context, true)?,
-    })
+    let build = Build { model: question.model, workload: &workload, partition: question.partition, drafting: drafting.as_ref() };
+    Ok((Question { workload, ..*question }, build.plan()?))
 }
 
 /// The plain step of a batch.
@@ -95,9 +113,10 @@ pub fn plain_of(stages: &[Stage], batch: u64) -> Option<&Stage> {
 }
 
 pub(super) fn context<'a>(case: &'a Case, searches: &Searches) -> Context<'a> {
-    let mut context = Context::new(&case.machine, case.partition.tp as usize);
+    let mut context = Context::new(&case.machine, case.partition.ranks() as usize);
     context.environment.clone_from(&case.environment);
     context.searches = searches.clone();
+    context.row_bytes = case.question().row_bytes();
     context
 }
 
@@ -109,7 +128,7 @@ pub type Refused = Vec<(&'static str, String)>;
 /// # Errors
 /// What lowering and pricing can meet.
 pub fn tables(request: &Request<'_>, stages: &[Stage]) -> Result<(Vec<Table>, Refused)> {
-    let mut collectives: Vec<(Logical, u64)> =
+    let mut collectives: Vec<Message> =
         stages.iter().flat_map(|stage| pieces_of(&stage.apart)).flat_map(|piece| piece.collectives.keys().copied()).collect();
     collectives.sort_unstable();
     collectives.dedup();
@@ -127,8 +146,8 @@ pub fn tables(request: &Request<'_>, stages: &[Stage]) -> Result<(Vec<Table>, Re
             )));
         }
         let mut known = BTreeMap::new();
-        for &(logical, bytes) in &collectives {
-            known.insert((logical, bytes), collective_time(&case.machine, &context, strategy, logical, bytes)?);
+        for &message in &collectives {
+            known.insert(message, collective_time(&context, strategy, message.logical, message.bytes)?);
         }
         Ok(Ok(Table { strategy, known }))
     };
@@ -160,16 +179,16 @@ impl Table {
     /// The stage under this strategy alone.
     pub fn times(&self, request: &Request<'_>, stage: &Stage) -> Times {
         let pieces = if self.strategy.fuses_norm { &stage.fused } else { &stage.apart };
-        times(request, stage, pieces, |logical, bytes| self.time(logical, bytes))
+        times(request, stage, pieces, |message| self.time(message))
     }
 
-    pub(super) fn time(&self, logical: Logical, bytes: u64) -> Time {
-        self.known.get(&(logical, bytes)).copied().unwrap_or_default()
+    pub(super) fn time(&self, message: Message) -> Time {
+        self.known.get(&message).copied().unwrap_or_default()
     }
 }
 
 /// A stage when `time` says what a collective takes.
-pub(super) fn times(request: &Request<'_>, stage: &Stage, pieces: &Pieces, time: impl Fn(Logical, u64) -> Time) -> Times {
+pub(super) fn times(request: &Request<'_>, stage: &Stage, pieces: &Pieces, time: impl Fn(Message) -> Time) -> Times {
     let [pass, first, later] = pieces_of(pieces).map(|piece| piece.total(&time));
     let eager = stage.shape.is_some() && request.verify_launch == LaunchMode::Eager;
     let issue = request.case.machine.gpu_kind(0).map_or(Time::ZERO, |kind| Time::from_ns(kind.launch.framework_ns.value));

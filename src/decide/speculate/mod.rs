@@ -14,6 +14,7 @@ pub mod policy;
 
 use crate::case::Case;
 use crate::case::LaunchMode;
+use crate::case::SpeculationConstants;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::model::Draft;
@@ -182,14 +183,20 @@ pub struct Times {
     pub draft_ms: f64,
 }
 
+/// What a cycle has beside its kernels: host time that GPUs wait for, ms, and the tokens of a sequence that it
+/// yields. A plain step waits for nothing and yields one.
+pub fn beside(constants: &SpeculationConstants, drafter: &Drafter, acceptance: &Acceptance, shape: Option<Shape>) -> (f64, f64) {
+    let Some(shape) = shape else { return (0.0, 1.0) };
+    let lookup_us = if *drafter == Drafter::NGram { constants.ngram_lookup_us.value } else { 0.0 };
+    let host_ms = (constants.cycle_host_us.value + lookup_us) / 1e3;
+    (host_ms, if *drafter == Drafter::None { 1.0 } else { acceptance.tokens(shape) })
+}
+
 fn cell(request: &Request<'_>, stage: &grid::Stage, strategy: &'static str, plain: Option<Times>, times: Times) -> Option<Cell> {
     let shape = stage.shape?;
     let plain_ms = plain?.pass_ms;
-    let constants = &request.case.speculation;
-    let lookup_us = if request.drafter == Drafter::NGram { constants.ngram_lookup_us.value } else { 0.0 };
-    let host_ms = (constants.cycle_host_us.value + lookup_us) / 1e3;
     let acceptance: &Acceptance = request.acceptance.of(stage.batch);
-    let expected = if request.drafter == Drafter::None { 1.0 } else { acceptance.tokens(shape) };
+    let (host_ms, expected) = beside(&request.case.speculation, &request.drafter, acceptance, Some(shape));
     let cycle_ms = times.pass_ms + times.draft_ms + host_ms;
     Some(Cell {
         batch: stage.batch,

@@ -1,5 +1,6 @@
 //! Which strategy for which size of message.
 
+use crate::case::groups::Message;
 use crate::strategy::Logical;
 use crate::strategy::Strategy;
 use crate::units::Time;
@@ -57,7 +58,7 @@ pub fn by_size(stages: &[Stage], tables: &[Table]) -> Vec<Step> {
 
 /// An all-reduce, less the norm where the kernel does it.
 fn effective(table: &Table, bytes: u64, norm: Time) -> Time {
-    let time = table.time(Logical::AllReduce, bytes);
+    let time = table.time(Message { logical: Logical::AllReduce, bytes, stage: 0 });
     if table.strategy.fuses_norm { time.saturating_sub(norm) } else { time }
 }
 
@@ -73,9 +74,9 @@ pub(super) fn times(request: &Request<'_>, stage: &Stage, tables: &[Table], poli
     let of = |id: &str| tables.iter().find(|table| table.strategy.id == id);
     let chosen = |bytes: u64| policy.iter().find(|step| bytes <= step.bytes).or(policy.last()).and_then(|step| of(step.strategy.id));
     let norm = norm_time(stage);
-    let time = |logical: Logical, bytes: u64| match logical {
-        Logical::AllReduce => chosen(bytes).map_or(Time::ZERO, |table| effective(table, bytes, norm)),
-        _ => policy.iter().filter_map(|step| of(step.strategy.id)).map(|table| table.time(logical, bytes)).min().unwrap_or_default(),
+    let time = |message: Message| match message.logical {
+        Logical::AllReduce => chosen(message.bytes).map_or(Time::ZERO, |table| effective(table, message.bytes, norm)),
+        _ => policy.iter().filter_map(|step| of(step.strategy.id)).map(|table| table.time(message)).min().unwrap_or_default(),
     };
     grid::times(request, stage, &stage.apart, time)
 }

@@ -6,11 +6,13 @@
 //! | [`value`] | one value of an axis, and drawing values |
 //! | [`grid`] | the file: axes, and which values a case has |
 //! | [`setting`] | the names of axes and what they change |
+//! | [`cycle`] | what drafting costs a case |
 //! | [`space`] | the cases, what they share, and the row of each |
 //! | [`run`] | rows in order from several threads |
 //! | [`part`] | the file that grows, and going on after a kill |
 //! | [`summary`] | which rows are worth a look |
 
+pub mod cycle;
 pub mod grid;
 pub mod part;
 pub mod run;

@@ -6,14 +6,16 @@
 //! | `tokens`, `drafts` | new tokens of a sequence, or how many of them are drafts (one less) |
 //! | `batch`, `context`, `tp` | sequences, cached positions, ranks |
 //! | `phase`, `launch` | `decode`, `verify`, `prefill`; `graph`, `eager` |
-//! | `acceptance` | chance that a draft is accepted, for `tokens_per_s` |
+//! | `acceptance`, `draft` | chance that a draft is accepted, who drafts: for `draft_ms` and `tokens_per_s` |
 //! | `channels` | least and most channels of NCCL, 0 for its own choice |
 //! | `env.NAME` | a variable of NCCL, empty for unset |
-//! | a dotted path | a number of the machine; `*` stands for any class or kind, `"x0.5"` halves |
+//! | a dotted path | any number of a case ([`Case::with`]): the machine's, where one `*` stands for any letters, and those of
+//! | | `model`, `workload`, `partition`, `strategy`, `speculation`; `"x0.5"` halves |
 
 use std::collections::BTreeMap;
 
 use super::value::Value;
+use crate::case::Case;
 use crate::case::LaunchMode;
 use crate::error::Fault;
 use crate::error::Result;
@@ -45,11 +47,31 @@ pub struct Setting {
     pub launch: LaunchMode,
     /// Chance that a draft is accepted; None counts one token a pass.
     pub acceptance: Option<f64>,
+    /// Who drafts.
+    pub draft: DraftName,
     /// Variables of NCCL.
     pub environment: BTreeMap<String, String>,
     /// Numbers of the machine.
     pub numbers: Vec<(String, Change)>,
+    /// Other numbers of the case.
+    pub others: Vec<(String, Change)>,
 }
+
+/// Who drafts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftName {
+    /// The model's own layer where it has one, else EAGLE-3.
+    Auto,
+    /// One layer over the target's hidden states.
+    Eagle3,
+    /// The model's own multi-token-prediction layer.
+    Mtp,
+    /// A look-up of the prompt.
+    Ngram,
+}
+
+/// Prefixes of numbers that are no machine's.
+const OTHERS: [&str; 5] = ["model", "workload", "partition", "strategy", "speculation"];
 
 /// How a number changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,8 +96,10 @@ impl Default for Setting {
             phase: None,
             launch: LaunchMode::Graph,
             acceptance: None,
+            draft: DraftName::Auto,
             environment: BTreeMap::new(),
             numbers: Vec::new(),
+            others: Vec::new(),
         }
     }
 }
@@ -94,11 +118,11 @@ impl Setting {
                 Strategy::find(&id)?;
                 self.strategy = id;
             }
-            "tokens" => self.tokens = whole(name, value, 1, 1 << 20)?,
-            "drafts" => self.tokens = whole(name, value, 0, 1 << 16)? + 1,
-            "batch" => self.batch = whole(name, value, 1, 1 << 16)?,
-            "context" => self.context = whole(name, value, 0, 1 << 24)?,
-            "tp" => self.tp = whole(name, value, 1, 64)? as u32,
+            "tokens" | "workload.tokens" => self.tokens = whole(name, value, 1, 1 << 20)?,
+            "drafts" | "speculation.draft_steps" => self.tokens = whole(name, value, 0, 1 << 16)? + 1,
+            "batch" | "workload.batch" => self.batch = whole(name, value, 1, 1 << 16)?,
+            "context" | "workload.context" => self.context = whole(name, value, 0, 1 << 24)?,
+            "tp" | "partition.tp" => self.tp = whole(name, value, 1, 64)? as u32,
             "phase" => {
                 self.phase = Some(match text(name, value)?.as_str() {
                     "decode" => Phase::Decode,
@@ -114,10 +138,19 @@ impl Setting {
                     other => return Err(bad(name, other, "graph or eager")),
                 };
             }
-            "acceptance" => match value.number() {
+            "acceptance" | "speculation.acceptance" => match value.number() {
                 Some(chance) if (0.0..=1.0).contains(&chance) => self.acceptance = Some(chance),
                 _ => return Err(bad(name, &value.to_string(), "a chance from 0 to 1")),
             },
+            "draft" => {
+                self.draft = match text(name, value)?.as_str() {
+                    "auto" => DraftName::Auto,
+                    "eagle3" => DraftName::Eagle3,
+                    "mtp" => DraftName::Mtp,
+                    "ngram" => DraftName::Ngram,
+                    other => return Err(bad(name, other, "auto, eagle3, mtp or ngram")),
+                };
+            }
             "channels" => {
                 let channels = whole(name, value, 0, 64)?;
                 for variable in ["NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"] {
@@ -126,10 +159,11 @@ impl Setting {
             }
             _ => match name.split_once('.') {
                 Some(("env", variable)) if !variable.is_empty() => self.variable(variable, value.to_string()),
-                Some(_) => {
+                Some((first, _)) => {
                     let change = change(name, value)?;
-                    self.numbers.retain(|(known, _)| known != name);
-                    self.numbers.push((name.to_owned(), change));
+                    let numbers = if OTHERS.contains(&first) { &mut self.others } else { &mut self.numbers };
+                    numbers.retain(|(known, _)| known != name);
+                    numbers.push((name.to_owned(), change));
                 }
                 None => return Err(unknown(name)),
             },
@@ -152,14 +186,41 @@ impl Setting {
         workload.batch = self.batch;
         workload
     }
+}
 
-    /// Tokens that a pass yields for each sequence: accepted drafts in a row, and one more.
-    pub fn tokens_per_pass(&self) -> f64 {
-        match self.acceptance {
-            Some(chance) => (0..self.tokens).scan(1.0, |all, _| Some(std::mem::replace(all, *all * chance))).sum(),
-            None => 1.0,
-        }
+/// What an axis sets, where several names set one thing.
+pub fn subject(name: &str) -> &str {
+    match name {
+        "drafts" | "workload.tokens" | "speculation.draft_steps" => "tokens",
+        "workload.batch" => "batch",
+        "workload.context" => "context",
+        "partition.tp" => "tp",
+        "speculation.acceptance" => "acceptance",
+        "strategy.nccl_min_channels" => "env.NCCL_MIN_NCHANNELS",
+        "strategy.nccl_max_channels" => "env.NCCL_MAX_NCHANNELS",
+        "strategy.nccl_threads" => "env.NCCL_NTHREADS",
+        "strategy.nccl_buffer_bytes" => "env.NCCL_BUFFSIZE",
+        other => other,
     }
+}
+
+/// Whether two axes set the same thing, so that one would undo the other.
+pub fn collide(one: &str, other: &str) -> bool {
+    let (one, other) = (subject(one), subject(other));
+    let is_channels = |name: &str| matches!(name, "env.NCCL_MIN_NCHANNELS" | "env.NCCL_MAX_NCHANNELS");
+    one == other || (one == "channels" && is_channels(other)) || (other == "channels" && is_channels(one))
+}
+
+/// Changes a number of a case that is no machine's.
+///
+/// # Errors
+/// `knob-unknown`, `knob-bounds`, `knob-whole`.
+pub fn change_case(case: &mut Case, path: &str, change: Change) -> Result<()> {
+    let value = match change {
+        Change::To(value) => value,
+        Change::By(factor) => case.knob(path)?.quantity.value * factor,
+    };
+    case.set(path, value)
 }
 
 /// Changes a number of a machine, or all that a `*` stands for.
@@ -223,8 +284,8 @@ fn bad(name: &str, value: &str, wanted: &str) -> Box<Fault> {
 
 fn unknown(name: &str) -> Box<Fault> {
     Fault::new("sweep-unknown-axis", format!("there is nothing called `{name}` to vary")).help(
-        "known are machine, model, strategy, tokens, drafts, batch, context, tp, phase, launch, acceptance, channels, env.NAME \
-         and a machine's numbers by path, such as fabric.host_memory_latency_ns or links.*.forward_gbps",
+        "known are machine, model, strategy, tokens, drafts, batch, context, tp, phase, launch, acceptance, draft, channels, env.NAME \
+         and every number of `lanecast explain knobs` by path, such as fabric.host_memory_latency_ns or links.*.forward_gbps",
     )
 }
 
@@ -243,12 +304,20 @@ mod tests {
     }
 
     #[test]
-    fn accepted_drafts_make_tokens() {
-        let mut setting = Setting { tokens: 3, acceptance: Some(0.5), ..Setting::default() };
-        // 1 + 1/2 + 1/4.
-        assert_eq!(setting.tokens_per_pass(), 1.75);
-        setting.acceptance = None;
-        assert_eq!(setting.tokens_per_pass(), 1.0);
+    fn names_of_one_thing_collide() {
+        for (one, other) in [("tokens", "drafts"), ("workload.batch", "batch"), ("channels", "strategy.nccl_max_channels"), ("tp", "tp")] {
+            assert!(collide(one, other) && collide(other, one), "{one} and {other}");
+        }
+        assert!(!collide("strategy.nccl_min_channels", "strategy.nccl_max_channels") && !collide("tp", "partition.pp"));
+    }
+
+    #[test]
+    fn numbers_of_the_case_are_kept_apart_from_the_machine_s() {
+        let mut setting = Setting::default();
+        setting.set("model.layers", &Value::Whole(10)).expect("fine");
+        setting.set("links.*_gbps", &Value::Text("x0.5".to_owned())).expect("fine");
+        setting.set("speculation.draft_steps", &Value::Whole(4)).expect("fine");
+        assert_eq!((setting.others.len(), setting.numbers.len(), setting.tokens), (1, 1, 5));
     }
 
     #[test]

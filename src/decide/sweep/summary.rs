@@ -24,6 +24,17 @@ pub struct Kept {
     pub tokens_per_s: f64,
 }
 
+/// A case of the drawing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dot {
+    /// The pass, ms.
+    pub pass_ms: f64,
+    /// Of all sequences.
+    pub tokens_per_s: f64,
+    /// Its group.
+    pub group: Vec<String>,
+}
+
 /// What a sweep found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -35,8 +46,8 @@ pub struct Summary {
     pub front: Vec<Kept>,
     /// The fastest of each group: most tokens per second, then the shortest pass.
     pub best: BTreeMap<Vec<String>, Kept>,
-    /// Some of all points, evenly taken: (pass ms, tokens per second).
-    pub points: Vec<(f64, f64)>,
+    /// Some of all points, evenly taken.
+    pub points: Vec<Dot>,
     /// Why rows cannot run, and how many.
     pub reasons: BTreeMap<String, u64>,
 }
@@ -64,14 +75,14 @@ impl Summary {
                 }
                 continue;
             }
-            let (Some(pass_ms), Some(tokens_per_s)) = (number(1), number(9)) else { return Err(wrong("a number is missing")) };
+            let (Some(pass_ms), Some(tokens_per_s)) = (number(1), number(10)) else { return Err(wrong("a number is missing")) };
             summary.feasible += 1;
-            if (summary.rows - 1).is_multiple_of(stride) {
-                summary.points.push((pass_ms, tokens_per_s));
-            }
             let kept = || Kept { values: record.iter().take(1 + axes).map(str::to_owned).collect(), pass_ms, tokens_per_s };
             summary.consider(pass_ms, tokens_per_s, kept);
             let key: Vec<String> = group.iter().filter_map(|axis| record.get(1 + axis)).map(str::to_owned).collect();
+            if (summary.rows - 1).is_multiple_of(stride) {
+                summary.points.push(Dot { pass_ms, tokens_per_s, group: key.clone() });
+            }
             let better = |old: &Kept| tokens_per_s > old.tokens_per_s || (tokens_per_s == old.tokens_per_s && pass_ms < old.pass_ms);
             let new = summary.best.get(&key).is_none_or(better) && (summary.best.len() < GROUPS_MAX || summary.best.contains_key(&key));
             if new {
@@ -102,13 +113,13 @@ mod tests {
     use super::*;
 
     fn text(rows: &[(u32, u32)]) -> String {
-        let row = |(case, (pass, tokens)): (usize, &(u32, u32))| format!("{case},g{},true,{pass},1,1,1,1,1,1,1,{tokens},\n", case % 2);
+        let row = |(case, (pass, tokens)): (usize, &(u32, u32))| format!("{case},g{},true,{pass},1,1,1,1,1,1,1,1,{tokens},\n", case % 2);
         rows.iter().enumerate().map(row).collect()
     }
 
     #[test]
     fn fronts_groups_and_reasons() {
-        let rows = text(&[(10, 100), (12, 100), (8, 50), (20, 300)]) + "4,g0,false,,,,,,,,,,\"no, never\"\n";
+        let rows = text(&[(10, 100), (12, 100), (8, 50), (20, 300)]) + "4,g0,false,,,,,,,,,,,\"no, never\"\n";
         let summary = Summary::read(rows.as_bytes(), 1, &[0], 5, false).expect("reads");
         assert_eq!((summary.rows, summary.feasible), (5, 4));
         let cases: Vec<&str> = summary.front.iter().map(|kept| kept.values[0].as_str()).collect();

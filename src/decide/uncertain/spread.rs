@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use crate::case::Case;
 use crate::case::Knob;
 use crate::case::chain;
+use crate::case::groups::Message;
 use crate::case::pieces::pieces;
 use crate::error::Result;
 use crate::machine::Machine;
@@ -163,11 +164,12 @@ fn lower(case: &Case, searches: &Searches, strategies: &[&'static Strategy]) -> 
     let mut context = Context::new(&case.machine, case.partition.ranks() as usize);
     context.environment.clone_from(&case.environment);
     context.searches = searches.clone();
+    context.row_bytes = question.row_bytes();
     let apart = pieces(&question, &plan, &context, false)?.pass;
     let mut lowered = Lowered { distinct: Vec::new(), nominal: Vec::new(), base_ms: Vec::new(), uses: Vec::new() };
     for strategy in strategies {
         let mut weights = Vec::new();
-        for (&(logical, bytes), &count) in &apart.collectives {
+        for (&Message { logical, bytes, .. }, &count) in &apart.collectives {
             // What is too long to simulate for each end of each constant grows with its bytes.
             let size = bytes.min(SIMULATED_MOST);
             let lowering = (strategy.lower)(&context, strategy, logical, size)?;

@@ -111,14 +111,22 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// The whole pass of all ranks, from this thread, into a capture.
+    /// The whole pass of all ranks, from this thread, into a capture; the steps
+    /// `without` are left out, but for what waits for what.
     ///
     /// # Errors
     /// As [`Runner::enqueue`].
-    pub fn all(&self, program: &[Vec<Step>], marks: Option<&Marks<'_>>) -> Result<()> {
+    pub fn all(&self, program: &[Vec<Step>], marks: Option<&Marks<'_>>, without: &[usize]) -> Result<()> {
         let mut blocks = 0;
         for index in 0..program[0].len() {
             let steps: Vec<&Step> = program.iter().map(|steps| &steps[index]).collect();
+            if without.binary_search(&index).is_ok() {
+                for (step, rank) in steps.iter().zip(self.ranks) {
+                    before(step, rank)?;
+                    after(step, rank)?;
+                }
+                continue;
+            }
             if let Some(marks) = marks.filter(|_| steps[0].begins) {
                 mark(&marks.events[blocks], &self.ranks[marks.rank].stream)?;
                 blocks += 1;

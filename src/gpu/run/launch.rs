@@ -20,6 +20,13 @@ const WORDS_MAX: usize = 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Words([u64; WORDS_MAX]);
 
+impl Words {
+    /// Gives one word another value.
+    pub fn set(&mut self, at: usize, word: u64) {
+        self.0[at] = word;
+    }
+}
+
 // SAFETY: plain integers; a kernel reads no more of them than it declares.
 unsafe impl DeviceRepr for Words {}
 

@@ -104,6 +104,9 @@ pub struct Measured {
     pub total: Spread,
     /// Launched from the host: how long the slowest thread launched.
     pub host_us: Option<f64>,
+    /// The total with experts chosen by fixed scores, against which operations are measured in the pass.
+    #[serde(default)]
+    pub fixed_us: Option<f64>,
     /// Operations by themselves.
     pub chains: Vec<Chain>,
     /// Blocks by event nodes.
@@ -262,6 +265,7 @@ fn time(options: &PassOptions, runner: &Runner<'_>, plan: &Plan, program: &[Vec<
         totals_us: Vec::new(),
         total: (0.0, 0.0, 0.0),
         host_us: None,
+        fixed_us: None,
         chains: Vec::new(),
         boundaries: Vec::new(),
         checks: Vec::new(),
@@ -292,6 +296,9 @@ fn time(options: &PassOptions, runner: &Runner<'_>, plan: &Plan, program: &[Vec<
     measured.total = spread(&measured.totals_us);
     if !options.total_only {
         measured.chains = timing::chains(runner, program, &groups(plan))?;
+        if !options.eager {
+            measured.fixed_us = Some(timing::in_pass(runner, program, &groups(plan), &mut measured.chains)?);
+        }
         measured.boundaries = timing::boundaries(runner, program)?;
     }
     Ok(measured)

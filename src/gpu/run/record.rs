@@ -27,12 +27,39 @@ fn chain_us(measured: &Measured, planned: &Planned<'_>) -> f64 {
     measured.chains.iter().find(same).map_or(0.0, |c| c.each_us)
 }
 
+/// Microseconds of an operation where it stands in the pass; `None` where only a chain measured it.
+fn in_pass_us(measured: &Measured, planned: &Planned<'_>) -> Option<f64> {
+    let same = |c: &&crate::gpu::run::timing::Chain| c.block == planned.block.0 && c.name == planned.id.name;
+    measured.chains.iter().find(same)?.in_pass_us
+}
+
 /// Total over the sum of all operations by themselves (those beside others left
 /// out): what the order of operations, gaps and overlaps make of them. `None`
 /// without chains.
-pub fn scale(measured: &Measured, plan: &Plan) -> Option<f64> {
+pub fn scale_alone(measured: &Measured, plan: &Plan) -> Option<f64> {
     let sum: f64 = plan.expand(0).iter().filter(|p| !beside(p.id.name)).map(|p| chain_us(measured, p)).sum();
     (sum > 0.0).then(|| measured.total.0 / sum)
+}
+
+/// Total over the sum of all operations as they run in the pass, and by
+/// themselves where they were not measured there. `None` without chains.
+pub fn scale(measured: &Measured, plan: &Plan) -> Option<f64> {
+    if measured.chains.iter().all(|chain| chain.in_pass_us.is_none()) {
+        return scale_alone(measured, plan);
+    }
+    let sum: f64 = plan.expand(0).iter().map(|p| placed_us(measured, p).max(0.0)).sum();
+    (sum > 0.0).then(|| measured.total.0 / sum)
+}
+
+/// What an operation adds to the pass: where it stands, or by itself where only
+/// that is known; what runs beside others then adds nothing. A collective counts
+/// by itself: without it ranks would not wait for each other, and what they wait
+/// is not its own time.
+fn placed_us(measured: &Measured, planned: &Planned<'_>) -> f64 {
+    if planned.action.collective().is_some() {
+        return chain_us(measured, planned);
+    }
+    in_pass_us(measured, planned).unwrap_or_else(|| if beside(planned.id.name) { 0.0 } else { chain_us(measured, planned) })
 }
 
 /// The trace of the first `ranks` ranks. `kind` names an operation's kind as
@@ -80,7 +107,7 @@ fn rank_records(measured: &Measured, plan: &Plan, rank: u32, kind: &dyn Fn(&Acti
         }
     }
     let main = |range: &std::ops::Range<usize>| -> f64 {
-        planned[range.clone()].iter().filter(|p| !beside(p.id.name)).map(|p| chain_us(measured, p)).sum()
+        planned[range.clone()].iter().filter(|p| !beside(p.id.name)).map(|p| placed_us(measured, p).max(0.0)).sum()
     };
     let sums: Vec<f64> = blocks.iter().map(main).collect();
     let starts = starts(measured, rank, &sums);
@@ -92,11 +119,14 @@ fn rank_records(measured: &Measured, plan: &Plan, rank: u32, kind: &dyn Fn(&Acti
         let mut side = from;
         for (position, one) in planned[block.clone()].iter().enumerate() {
             let each = chain_us(measured, one);
-            let length = each * stretch;
+            // What runs beside others takes its time there, whatever it adds to the pass.
+            let length = stretch * if beside(one.id.name) { each } else { placed_us(measured, one).max(0.0) };
             let begin = if beside(one.id.name) { side } else { at };
             // The block starts where an event saw it; the rest is placed.
             let timing = if position == 0 { "start_measured" } else { "placed" };
-            records.push(record(one, kind(one.action), (begin, begin + length), format!("timing={timing};chain_us={each:.3}")));
+            let in_pass = in_pass_us(measured, one).map_or_else(String::new, |us| format!(";in_pass_us={us:.3}"));
+            let detail = format!("timing={timing};chain_us={each:.3}{in_pass}");
+            records.push(record(one, kind(one.action), (begin, begin + length), detail));
             if beside(one.id.name) {
                 side += length;
             } else {

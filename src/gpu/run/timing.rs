@@ -1,6 +1,7 @@
-//! Timing a pass in three layers: the total without instruments, each
-//! operation from chains of N against 2 N, and the blocks of one rank at a
-//! time by event nodes.
+//! Timing a pass in layers: the total without instruments; each operation by
+//! itself, from chains of N against 2 N; each operation in its place, from the
+//! pass against the pass without it; and the blocks of one rank at a time by
+//! event nodes.
 
 use crate::error::Result;
 use crate::gpu::fault::Explain;
@@ -9,6 +10,7 @@ use crate::gpu::run::execute::Marks;
 use crate::gpu::run::execute::Runner;
 use crate::gpu::run::program::Step;
 use crate::gpu::run::program::Work;
+use crate::gpu::run::weights::Pool;
 use cudarc::driver::sys;
 
 /// Median, least and most, in microseconds.
@@ -18,6 +20,10 @@ pub type Spread = (f64, f64, f64);
 const CHAIN: usize = 16;
 /// Replays of a chain that count.
 const CHAIN_REPEATS: usize = 5;
+/// Operations rarer than this are too small a part of a pass to be told from its spread.
+const IN_PASS_LEAST: usize = 8;
+/// Replays of the whole pass and of one with less in it that count.
+const IN_PASS_REPEATS: usize = 5;
 /// Replays of an instrumented graph that count, per rank.
 const MARK_REPEATS: usize = 5;
 
@@ -36,6 +42,9 @@ pub struct Chain {
     pub low_us: f64,
     /// See `low_us`.
     pub high_us: f64,
+    /// (time of the pass − time of the pass without these operations) / their number.
+    #[serde(default)]
+    pub in_pass_us: Option<f64>,
 }
 
 /// Blocks of one rank by event nodes.
@@ -54,8 +63,59 @@ pub struct Boundaries {
 /// # Errors
 /// When the device fails.
 pub fn total(runner: &Runner<'_>, program: &[Vec<Step>], repeats: usize) -> Result<Vec<f64>> {
-    let replay = runner.capture(|| runner.all(program, None))?;
+    let replay = runner.capture(|| runner.all(program, None, &[]))?;
     replay.times_us(3, repeats)
+}
+
+/// What each operation takes where it stands: the pass against a graph of the
+/// pass without it, in turns so that both see the same clocks. What is left out
+/// leaves the values of passes before it in place; so that no other experts are
+/// chosen then, both choose by fixed random scores. Returns the whole pass's
+/// time with those.
+///
+/// # Errors
+/// When the device fails.
+pub fn in_pass(
+    runner: &Runner<'_>,
+    program: &[Vec<Step>],
+    groups: &[(u32, &'static str, Vec<usize>)],
+    chains: &mut [Chain],
+) -> Result<f64> {
+    let program = with_fixed_choices(runner, program);
+    let whole = runner.capture(|| runner.all(&program, None, &[]))?;
+    let all_us = spread(&whole.times_us(1, IN_PASS_REPEATS)?).0;
+    for (block, name, places) in groups.iter().filter(|group| group.2.len() >= IN_PASS_LEAST) {
+        let Some(chain) = chains.iter_mut().find(|chain| chain.block == *block && chain.name == *name) else { continue };
+        let with = spread(&whole.times_us(0, IN_PASS_REPEATS)?).0;
+        let less = runner.capture(|| runner.all(&program, None, places))?;
+        let without = spread(&less.times_us(1, IN_PASS_REPEATS)?).0;
+        chain.in_pass_us = Some((with - without) / places.len() as f64);
+    }
+    Ok(all_us)
+}
+
+/// Bytes from one layer's fixed scores to the next: 8 tokens of 512 experts.
+const SCORES_BYTES: u64 = 8 * 512 * 2;
+
+/// The program with experts chosen by random numbers of a weight pool, others in each layer, alike on all ranks
+/// where the pool is; what is computed is unchanged.
+fn with_fixed_choices(runner: &Runner<'_>, program: &[Vec<Step>]) -> Vec<Vec<Step>> {
+    let mut program = program.to_vec();
+    for (steps, rank) in program.iter_mut().zip(runner.ranks) {
+        let pool = [Pool::Replicated, Pool::Sharded].map(|pool| rank.pools.buffer(pool)).into_iter().max_by_key(|pool| pool.bytes());
+        let Some(pool) = pool else { continue };
+        let places = (pool.bytes() as u64 / SCORES_BYTES).max(1);
+        for step in steps.iter_mut().filter(|step| step.id.name == "router") {
+            // The product, the choice, the list of distinct experts.
+            if let (Work::Kernels(kernels), Some(layer)) = (&mut step.work, step.id.place.layer())
+                && let [_, choice, _] = kernels.as_mut_slice()
+                && pool.bytes() as u64 >= SCORES_BYTES
+            {
+                choice.words.set(0, pool.address() + u64::from(layer) % places * SCORES_BYTES);
+            }
+        }
+    }
+    program
 }
 
 /// Each operation from chains: the instances of an operation in all its layers,
@@ -79,6 +139,7 @@ pub fn chains(runner: &Runner<'_>, program: &[Vec<Step>], groups: &[(u32, &'stat
             each_us: each(long.0, short.0),
             low_us: each(long.1, short.2),
             high_us: each(long.2, short.1),
+            in_pass_us: None,
         });
     }
     Ok(rows)
@@ -106,7 +167,7 @@ pub fn boundaries(runner: &Runner<'_>, program: &[Vec<Step>]) -> Result<Vec<Boun
         let timing = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let events = (0..=blocks).map(|_| marked.context.new_event(timing).explain("make an event")).collect::<Result<Vec<_>>>()?;
         let marks = Marks { rank, events: &events };
-        let replay = runner.capture(|| runner.all(program, Some(&marks)))?;
+        let replay = runner.capture(|| runner.all(program, Some(&marks), &[]))?;
         replay.time_us()?;
         let mut stamps: Vec<Vec<f64>> = vec![Vec::new(); blocks + 1];
         let mut totals = Vec::new();
