@@ -40,13 +40,16 @@ pub struct Format {
     pub read: Read,
 }
 
+/// Whether a key is among the first of a JSON text.
+pub type HasKey<'a> = &'a dyn Fn(&str) -> bool;
+
 /// How a format is told.
 #[derive(Clone, Copy)]
 pub enum Looks {
     /// A text for which this holds.
     Text(fn(&str) -> bool),
     /// JSON whose first keys are such: the test asks whether a key is there.
-    Json(fn(&dyn Fn(&str) -> bool) -> bool),
+    Json(fn(HasKey<'_>) -> bool),
     /// XML that begins with this element.
     Xml(&'static str),
     /// Not by its first bytes.

@@ -21,7 +21,7 @@ use crate::trace::observation::Timing;
 pub(super) const FORMAT: Format = Format {
     kind: "nccl-inspector",
     looks: Looks::Json(|has| has("coll_perf") || has("header") && has("metadata")),
-    read: formats::Read::Stream(|name, input| read(name, input)),
+    read: formats::Read::Stream(read),
 };
 
 /// Executions kept at most (four bytes each).

@@ -22,8 +22,7 @@ use crate::trace::record::Header;
 use crate::trace::record::Kind;
 
 /// torch.profiler.
-pub(super) const FORMAT: Format =
-    Format { kind: "kineto", looks: Looks::Json(detect), read: formats::Read::Stream(|name, input| read(name, input)) };
+pub(super) const FORMAT: Format = Format { kind: "kineto", looks: Looks::Json(detect), read: formats::Read::Stream(read) };
 
 /// Times before this are relative to the file's base (it is 1973).
 const ABSOLUTE_NS: i64 = 100_000_000_000_000_000;

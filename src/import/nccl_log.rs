@@ -17,8 +17,7 @@ use crate::trace::observation::Collective;
 use crate::trace::observation::Protocol;
 
 /// `NCCL_DEBUG=INFO`.
-pub(super) const FORMAT: Format =
-    Format { kind: "nccl-log", looks: Looks::Text(detect), read: Read::Stream(|name, input| read(name, input)) };
+pub(super) const FORMAT: Format = Format { kind: "nccl-log", looks: Looks::Text(detect), read: Read::Stream(read) };
 
 /// NCCL's numbers of its algorithms, used by logs before 2.24.
 const ALGORITHMS: [&str; 7] = ["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"];

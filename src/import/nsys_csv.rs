@@ -17,11 +17,8 @@ use crate::trace::record::Header;
 use crate::trace::record::Kind;
 
 /// nsys `cuda_gpu_trace`.
-pub(super) const FORMAT: Format = Format {
-    kind: "nsys-trace",
-    looks: Looks::Text(|text| text.lines().any(is_header)),
-    read: Read::Stream(|name, input| read(name, input)),
-};
+pub(super) const FORMAT: Format =
+    Format { kind: "nsys-trace", looks: Looks::Text(|text| text.lines().any(is_header)), read: Read::Stream(read) };
 
 const CODE: &str = "import-nsys";
 

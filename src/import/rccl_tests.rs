@@ -17,11 +17,8 @@ use crate::trace::observation::Implementation;
 use crate::trace::observation::Timing;
 
 /// rccl-tests, JSON lines.
-pub(super) const FORMAT: Format = Format {
-    kind: "rccl-tests-json",
-    looks: Looks::Json(|has| has("algBw") && has("busBw")),
-    read: formats::Read::Stream(|name, input| read(name, input)),
-};
+pub(super) const FORMAT: Format =
+    Format { kind: "rccl-tests-json", looks: Looks::Json(|has| has("algBw") && has("busBw")), read: formats::Read::Stream(read) };
 
 /// Reads objects until the end, also out of a list.
 ///

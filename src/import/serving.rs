@@ -23,11 +23,8 @@ use crate::trace::table;
 use crate::trace::table::Table;
 
 /// SGLang's and vLLM's benchmarks.
-pub(super) const FORMAT: Format = Format {
-    kind: "serving",
-    looks: Looks::Json(|has| benchmark(has).is_some()),
-    read: formats::Read::Stream(|name, input| read(name, input)),
-};
+pub(super) const FORMAT: Format =
+    Format { kind: "serving", looks: Looks::Json(|has| benchmark(has).is_some()), read: formats::Read::Stream(read) };
 
 const CODE: &str = "import-serving";
 
