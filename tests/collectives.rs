@@ -63,6 +63,7 @@ proptest! {
         let grid = Grid { blocks, threads: 32 };
         check_sums(&one_shot::push(ranks, bytes, grid, Protocol::Ll), seed);
         check_sums(&one_shot::push(ranks, bytes, grid, Protocol::Packet), seed);
+        check_sums(&one_shot::push_after_barrier(ranks, bytes, grid), seed);
         check_sums(&one_shot::pull(ranks, bytes, grid, end_barrier), seed);
         check_sums(&one_shot::two_shot_pull(ranks, bytes, grid), seed);
     }
