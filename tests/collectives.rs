@@ -65,6 +65,7 @@ proptest! {
         check_sums(&one_shot::push(ranks, bytes, grid, Protocol::Packet), seed);
         let rows = one_shot::Rows { bytes: bytes.div_ceil(3), split: grid.blocks, threads: grid.threads };
         check_sums(&one_shot::push_and_normalise(ranks, bytes, rows, Protocol::Ll), seed);
+        check_sums(&one_shot::push_after_barrier(ranks, bytes, grid), seed);
         check_sums(&one_shot::pull(ranks, bytes, grid, end_barrier), seed);
         check_sums(&one_shot::two_shot_pull(ranks, bytes, grid), seed);
     }

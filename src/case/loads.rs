@@ -10,6 +10,7 @@ use crate::simulate::timed::TimedStep;
 use crate::trace::links::LinkLoad;
 
 use super::assemble::Assembled;
+use super::roads::CROSSING;
 
 /// The links that anything crosses, with the bytes of one operation of each
 /// name and size, all ranks together: what the simulator's flows carry.
@@ -29,7 +30,7 @@ pub fn link_loads(assembled: &Assembled) -> Vec<LinkLoad> {
             }
         }
     }
-    links.retain(|link| !link.loads.is_empty());
+    links.retain(|link| !link.loads.is_empty() && !link.name.ends_with(CROSSING));
     links
 }
 

@@ -1,5 +1,6 @@
 //! Prices a schedule's steps and connections on a machine; [`steps`] the steps.
 
+mod crossing;
 mod steps;
 
 use std::cell::RefCell;
@@ -27,6 +28,7 @@ use crate::units::Bytes;
 use crate::units::Rate;
 use crate::units::Time;
 
+use super::roads::Order;
 use super::roads::Roads;
 
 /// Bytes of a packed load of one thread.
@@ -61,8 +63,9 @@ pub fn price(machine: &Machine, roads: &mut Roads, lowering: &Lowering) -> Resul
     for (rank, _) in threads.keys() {
         blocks[rank / machine.ranks_per_gpu.max(1) as usize] += 1;
     }
+    let crossing = crossing::crossing(&lowering.schedule, |rank| rank / machine.ranks_per_gpu.max(1) as usize);
     let sockets = (0..devices).map(|device| roads.routes.socket_of(device).unwrap_or(0)).collect();
-    let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None, threads, blocks, sockets, known: RefCell::default() };
+    let mut pricer = Pricer { machine, kinds, lowering, roads, fault: None, threads, blocks, sockets, crossing, known: RefCell::default() };
     let timed = Timed::new(&lowering.schedule, &mut pricer, 1);
     match pricer.fault {
         Some(fault) => Err(fault),
@@ -82,6 +85,8 @@ struct Pricer<'a> {
     blocks: Vec<u64>,
     /// The socket of each device.
     sockets: Vec<usize>,
+    /// Connections whose data share ports with those for other targets.
+    crossing: Vec<bool>,
     /// Latencies that were asked for: a route is found once.
     known: RefCell<BTreeMap<(Way, usize, Endpoint), Time>>,
 }
@@ -158,7 +163,17 @@ impl<'a> Pricer<'a> {
     }
 
     fn route(&mut self, from: Endpoint, to: Endpoint) -> u32 {
-        match self.roads.route(self.machine, from, to) {
+        self.ordered_route(from, to, Order::Alone)
+    }
+
+    /// The route of a connection between two GPUs.
+    fn peer_route(&mut self, connection: usize, source: usize, target: usize) -> u32 {
+        let order = if self.crossing[connection] { Order::Crossing } else { Order::Alone };
+        self.ordered_route(Endpoint::Gpu(source), Endpoint::Gpu(target), order)
+    }
+
+    fn ordered_route(&mut self, from: Endpoint, to: Endpoint, order: Order) -> u32 {
+        match self.roads.route(self.machine, from, to, order) {
             Ok(route) => route,
             Err(fault) => {
                 self.fault.get_or_insert(fault);
@@ -244,13 +259,15 @@ impl Pricing for Pricer<'_> {
             let in_flight = (threads * PACK_BYTES) as f64 * loads;
             let rate = if timed.cuts_through { u64::MAX } else { (in_flight * 1e12 / (read.0.max(1) as f64)) as u64 };
             let times = if timed.cuts_through { POLLS_PER_LINE } else { 1 };
-            timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate, latency: 0, times });
+            // The first loads of a slice take a round trip; what a custom kernel has in flight is a trip's worth, its rate holds it.
+            let trip = if timed.cuts_through || self.lowering.kernel != Kernel::Nccl { 0 } else { read.0 };
+            timed.fetch = Some(Fetch { route: self.route(Endpoint::Host(socket), Endpoint::Gpu(target)), rate, latency: trip, times });
         } else if timed.pulled {
-            timed.route = self.route(Endpoint::Gpu(source), Endpoint::Gpu(target));
+            timed.route = self.peer_route(connection, source, target);
             timed.latency = self.pull_trip(schedule, connection).0;
             timed.poll = 0;
         } else {
-            timed.route = self.route(Endpoint::Gpu(source), Endpoint::Gpu(target));
+            timed.route = self.peer_route(connection, source, target);
             let far = self.latency(Way::Write, source, Endpoint::Gpu(target));
             timed.latency = if source == target { local.0 } else { far.0 };
             timed.credit = timed.latency;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::machine::Endpoint;
+use crate::machine::LinkId;
 use crate::machine::Machine;
+use crate::machine::Medium;
 use crate::machine::NodeKind;
 use crate::machine::Routes;
 use crate::machine::route::Access;
@@ -14,6 +16,20 @@ use crate::machine::route::Direction;
 use crate::simulate::Network;
 use crate::simulate::fabric::Collapse;
 use crate::units::Rate;
+
+/// Whether a source has other targets at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// One target, or one after the other.
+    Alone,
+    /// Several at once. Posted writes keep their order, so that one for a busy
+    /// target holds up those behind it for idle ones, and the ports into GPUs,
+    /// as the links between sockets, are idle for part of the time.
+    Crossing,
+}
+
+/// What the names of links that stand for a share of another end in.
+pub const CROSSING: &str = ", crossing";
 
 /// The network under construction, and the routes that it has.
 #[derive(Clone, Debug)]
@@ -24,7 +40,9 @@ pub struct Roads {
     pub names: Arc<Vec<String>>,
     /// The machine's ways.
     pub routes: Arc<Routes>,
-    known: BTreeMap<(Endpoint, Endpoint), u32>,
+    known: BTreeMap<(Endpoint, Endpoint, Order), u32>,
+    /// What crossing flows get of each directed link, as links of their own.
+    crossings: usize,
     gpu_memory: usize,
     host_memory: usize,
     host_reads: usize,
@@ -40,7 +58,7 @@ impl Roads {
         for (index, link) in machine.links.iter().enumerate() {
             let (a, b) = (&machine.nodes[link.a.0].id, &machine.nodes[link.b.0].id);
             for (direction, from, to) in [(Direction::Forward, a, b), (Direction::Backward, b, a)] {
-                network.capacity.push(machine.link_rate(crate::machine::LinkId(index), direction, Access::Write).0);
+                network.capacity.push(machine.link_rate(LinkId(index), direction, Access::Write).0);
                 names.push(format!("{from} > {to}"));
             }
         }
@@ -60,6 +78,13 @@ impl Roads {
             network.capacity.push(Rate::from_gbps(machine.fabric.host_read_gbps.value).0);
             names.push(format!("{} host reads", machine.nodes[gpu.0].id));
         }
+        // All of them, so that no link's number depends on what was asked first.
+        let crossings = network.capacity.len();
+        for index in 0..2 * machine.links.len() {
+            let share = machine.fabric.crossing_share.value * network.capacity[index] as f64;
+            network.capacity.push((share as u64).max(1));
+            names.push(format!("{}{CROSSING}", names[index]));
+        }
         network.collapses = (machine.collapses.iter())
             .map(|c| Collapse {
                 routes: Vec::new(),
@@ -68,15 +93,15 @@ impl Roads {
                 rate: Rate::from_gbps(c.write_gbps.value).0,
             })
             .collect();
-        Roads { network, names: Arc::new(names), routes, known: BTreeMap::new(), gpu_memory, host_memory, host_reads }
+        Roads { network, names: Arc::new(names), routes, known: BTreeMap::new(), crossings, gpu_memory, host_memory, host_reads }
     }
 
     /// The route from one end to another, added when it is new.
     ///
     /// # Errors
     /// `machine-no-route` when the machine has no way between them.
-    pub fn route(&mut self, machine: &Machine, from: Endpoint, to: Endpoint) -> Result<u32> {
-        if let Some(&route) = self.known.get(&(from, to)) {
+    pub fn route(&mut self, machine: &Machine, from: Endpoint, to: Endpoint, order: Order) -> Result<u32> {
+        if let Some(&route) = self.known.get(&(from, to, order)) {
             return Ok(route);
         }
         let routes = Arc::clone(&self.routes);
@@ -95,12 +120,25 @@ impl Roads {
         if let (Endpoint::Host(_), Endpoint::Gpu(device)) = (from, to) {
             links.push((self.host_reads + device) as u32);
         }
+        if let (Endpoint::Gpu(_), Endpoint::Gpu(_), Order::Crossing) = (from, to, order) {
+            self.add_crossings(machine, &mut links, &way.hops);
+        }
         let route = self.network.route(&links);
-        self.known.insert((from, to), route);
+        self.known.insert((from, to, order), route);
         if let (Endpoint::Gpu(source), Endpoint::Gpu(target)) = (from, to) {
             self.note_collapses(machine, route, source, target);
         }
         Ok(route)
+    }
+
+    /// Adds what crossing flows get of the port into the target and of links between sockets.
+    fn add_crossings(&self, machine: &Machine, links: &mut Vec<u32>, hops: &[(LinkId, Direction)]) {
+        for (place, (link, _)) in hops.iter().enumerate() {
+            if place + 1 < hops.len() && machine.links[link.0].medium != Medium::SocketFabric {
+                continue;
+            }
+            links.push((self.crossings + links[place] as usize) as u32);
+        }
     }
 
     /// Notes which collapse patterns a write along this route is part of.

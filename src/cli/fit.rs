@@ -30,16 +30,17 @@ use crate::trace::observation;
 use crate::trace::observation::Observation;
 
 /// Constants that are fitted unless others are named; those of protocols that no row uses stay as they are.
-const USUAL: [&str; 21] = [
+const USUAL: [&str; 22] = [
     "protocol.nccl_kernel_ns",
     "protocol.custom_kernel_ns",
     "protocol.poll_ns",
     "protocol.ll_entry_ns",
     "protocol.ll_trip_ns",
-    "protocol.ll_trip_exponent",
+    "protocol.ll_warp_ns",
+    "protocol.trip_operation_share",
     "protocol.ll128_entry_ns",
     "protocol.ll128_trip_ns",
-    "protocol.ll128_trip_exponent",
+    "protocol.ll128_warp_ns",
     "protocol.simple_entry_ns",
     "protocol.simple_exit_ns",
     "protocol.simple_thread_gbps",

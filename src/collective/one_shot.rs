@@ -127,6 +127,28 @@ pub fn push_and_normalise(ranks: usize, bytes: u64, rows: Rows, protocol: Protoc
     schedule
 }
 
+/// One-shot push into buffers that are the same in each call: a barrier, which
+/// says that the peers have read what the call before left there, then every
+/// rank stores its bytes to all others, fences and flags them, and sums.
+pub fn push_after_barrier(ranks: usize, bytes: u64, grid: Grid) -> Schedule {
+    let mut schedule = Schedule::new(ranks, bytes);
+    for (channel, (offset, share)) in (0..).zip(shares(bytes, grid.blocks)) {
+        if share == 0 && channel > 0 {
+            break;
+        }
+        let flags = mesh(&mut schedule, Protocol::Flag, 2);
+        let data = mesh(&mut schedule, Protocol::Simple, 1);
+        for rank in 0..ranks {
+            add_block(&mut schedule, rank, channel, grid, |block| {
+                barrier(block, &flags, rank);
+                block.user(&[], &outgoing(&data, rank), offset, share, true, false);
+                block.user(&incoming(&data, rank), &[], offset, share, true, true);
+            });
+        }
+    }
+    schedule
+}
+
 /// One-shot pull (vLLM's and SGLang's custom all-reduce, one stage): a barrier,
 /// every rank reads all others' input and sums into its output, a barrier.
 ///

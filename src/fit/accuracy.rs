@@ -12,6 +12,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use crate::cost::observations;
 use crate::error::Fault;
 use crate::error::Result;
 use crate::fit::baseline;
@@ -21,30 +22,46 @@ use crate::fit::validate::Errors;
 use crate::fit::validate::collectives;
 use crate::fit::validate::errors;
 use crate::fit::validate::groups;
+use crate::fit::validate::kernels;
 use crate::fit::validate::transfers;
 use crate::machine::Machine;
 use crate::trace::flows;
 use crate::trace::observation;
 use crate::trace::observation::Observation;
+use crate::trace::table::read_text;
 
 /// Files of observations, and whether the delivered constants were fitted to some of their rows.
-const OBSERVATIONS: [(&str, bool); 8] = [
+const OBSERVATIONS: [(&str, bool); 10] = [
     ("traces/observations/h200-nccl-graph.csv", true),
     ("traces/observations/rtx-pro-6000-allreduce.csv", true),
     ("traces/observations/field-ring-8gpu.csv", false),
     ("traces/observations/field-pynccl-8gpu.csv", false),
     ("traces/observations/field-one-shot-4gpu.csv", false),
+    ("traces/observations/field-fused-8gpu.csv", false),
+    ("traces/observations/field-nccl-tests-4gpu.csv", false),
     ("traces/h200-measured/full.csv", false),
     ("traces/h200-measured/variables.csv", false),
     ("traces/h200-measured/quick.csv", false),
 ];
 
 /// Files of flows.
-const FLOWS: [&str; 4] = [
+const FLOWS: [&str; 7] = [
     "traces/flows/field-7gpu-turin-direct.csv",
     "traces/flows/field-8gpu-switchtec3.csv",
     "traces/flows/field-8gpu-pex890.csv",
     "traces/flows/field-host-8gpu.csv",
+    "traces/flows/field-all-pairs.csv",
+    "traces/flows/field-collapse-pm50100.csv",
+    "traces/flows/field-6gpu-mixed-turin.csv",
+];
+
+/// Tables of kernels, and the machine whose GPU they were measured on.
+const KERNELS: [(&str, &str); 5] = [
+    ("traces/kernels/rtx-pro-6000/gemm.csv", "8x-rtx-pro-6000-server"),
+    ("traces/kernels/rtx-pro-6000/moe.csv", "8x-rtx-pro-6000-server"),
+    ("traces/kernels/rtx-pro-6000/mla.csv", "8x-rtx-pro-6000-server"),
+    ("traces/kernels/rtx-pro-6000/mla_bmm.csv", "8x-rtx-pro-6000-server"),
+    ("traces/kernels/h200/gemm.csv", "h200-shared"),
 ];
 
 /// Machines that only measurements name.
@@ -120,6 +137,21 @@ pub fn delivered(folder: &Path) -> Result<Vec<(&'static str, bool, Vec<Compared>
     Ok(all)
 }
 
+/// The forecasts of kernels, by file.
+///
+/// # Errors
+/// Files that cannot be read, machines without such a GPU.
+pub fn kernel_tables(folder: &Path) -> Result<Vec<(&'static str, Vec<Compared>)>> {
+    let mut all = Vec::new();
+    for (file, machine) in KERNELS {
+        let rows = observations::read(file, &read_text(&folder.join(file))?)?;
+        let machine = Machine::load(machine)?;
+        let kind = machine.gpu_kind(0).ok_or_else(|| Fault::new("machine-no-kind", "device 0 has no kind"))?;
+        all.push((file, kernels(&rows, &machine.id, kind)));
+    }
+    Ok(all)
+}
+
 /// The page, and the figures that the program carries.
 ///
 /// # Errors
@@ -129,6 +161,7 @@ pub fn page(folder: &Path) -> Result<(String, String)> {
     let mut out = String::from(HEAD);
     // Writing to a String cannot fail.
     let _ = write_held_out(&mut out, &held_out);
+    let _ = write_kernels(&mut out, &kernel_tables(folder)?);
     let _ = write_delivered(&mut out, &delivered);
     let notes = folder.join("validation/unexplained.md");
     out += "\n";
@@ -174,6 +207,20 @@ fn write_held_out(out: &mut String, all: &[HeldOut]) -> std::fmt::Result {
             simple(&one.interpolation),
             simple(&one.alpha_beta)
         )?;
+    }
+    writeln!(out)
+}
+
+fn write_kernels(out: &mut String, all: &[(&str, Vec<Compared>)]) -> std::fmt::Result {
+    writeln!(out, "## Compute kernels\n")?;
+    writeln!(out, "What `lanecast validate FILE --machine MACHINE` gives: \"held out\" are the shapes that the constants were not")?;
+    writeln!(out, "fitted to. Experts count where their working set exceeds L2; below it the tables have them warm, a server cold.\n")?;
+    writeln!(out, "| file | kernels | shapes | rows | median | p95 | largest |\n|---|---|---|---|---|---|---|")?;
+    for (file, compared) in all {
+        for ((_, _, _, group, set, _), e) in groups(compared).iter().filter(|(_, e)| e.rows > 0) {
+            let (median, p95, largest) = (pct(e.median_pct), pct(e.p95_pct), pct(e.max_pct));
+            writeln!(out, "| {} | {group} | {set} | {} | {median} | {p95} | {largest} |", file.trim_start_matches("traces/"), e.rows)?;
+        }
     }
     writeln!(out)
 }

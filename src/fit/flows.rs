@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::case::roads::Order;
 use crate::case::roads::Roads;
 use crate::error::Fault;
 use crate::error::Result;
@@ -28,11 +29,6 @@ const FLOW_BYTES: u64 = 1 << 30;
 /// `flows-unknown-gpu` for GPUs that the machine does not have, and pairs without a way.
 pub fn forecast(machine: &Machine, row: &FlowObservation) -> Result<f64> {
     let mut roads = Roads::new(machine, Arc::new(Routes::of(machine)));
-    let mut routes = Vec::new();
-    for (source, target) in row.flows.pairs(machine.gpus.len() as u32) {
-        let (from, to) = (end(machine, source, target)?, end(machine, target, source)?);
-        routes.push(roads.route(machine, from, to)?);
-    }
     if row.access == Access::Read {
         // Completions carry the data; posted writes are what collapses.
         for index in 0..machine.links.len() {
@@ -40,6 +36,15 @@ pub fn forecast(machine: &Machine, row: &FlowObservation) -> Result<f64> {
                 roads.network.capacity[2 * index + place] = machine.link_rate(LinkId(index), direction, Direct::Read).0;
             }
         }
+    }
+    let pairs: Vec<(u32, u32)> = row.flows.pairs(machine.gpus.len() as u32).into_iter().collect();
+    let mut routes = Vec::new();
+    for &(source, target) in &pairs {
+        let (from, to) = (end(machine, source, target)?, end(machine, target, source)?);
+        let crosses = pairs.iter().any(|&(other, elsewhere)| other == source && elsewhere != target);
+        routes.push(roads.route(machine, from, to, if crosses { Order::Crossing } else { Order::Alone })?);
+    }
+    if row.access == Access::Read {
         roads.network.collapses.clear();
     }
     let mut fabric = Fabric::new(&roads.network);

@@ -101,8 +101,11 @@ pub fn lower(machine: &Machine, row: &Observation) -> Result<Lowering> {
     if row.implementation == Implementation::Nccl {
         return lower_nccl(&mut context, row, logical);
     }
+    let grid = Grid { blocks: row.channels.map_or(PUSH_BLOCKS, |channels| channels.max), threads: row.threads.unwrap_or(PUSH_THREADS) };
+    if (&row.implementation, logical) == (&Implementation::OneShotPushBarrier, Logical::AllReduce) {
+        return Ok(Lowering::custom(one_shot::push_after_barrier(row.ranks as usize, row.bytes, grid)));
+    }
     if let (Implementation::OneShotPush, Logical::AllReduce, Some(wire)) = (&row.implementation, logical, push_protocol(row)) {
-        let grid = Grid { blocks: row.channels.map_or(PUSH_BLOCKS, |channels| channels.max), threads: row.threads.unwrap_or(PUSH_THREADS) };
         return Ok(Lowering::custom(one_shot::push(row.ranks as usize, row.bytes, grid, wire)));
     }
     // Gates are not asked: what was measured did run.

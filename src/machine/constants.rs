@@ -13,6 +13,8 @@ constants! {
         host_memory_gbps: "GBps", 1.0..=1000.0, default 114.0 in 73.0..=230.0, "rtx6kpro wrx90-cpayne-8gpu-root-topology-comparison: 8 GPUs over two roots";
         /// What one GPU's threads read from host memory at most: the reads it keeps in flight over their latency.
         host_read_gbps: "GBps", 0.5..=1000.0, default 50.0 in 24.0..=55.0, "one H200: 64 MiB read by 64 blocks in 1320.96 us";
+        /// What is used of a port into a GPU, or of a link between sockets, that writers share who each write to several GPUs at once.
+        crossing_share: "1", 0.2..=1.0, default 0.6 in 0.57..=0.64, "p2pmark on 4 GPUs, all pairs: 138.3 of 217.7, 129.7 of 220.6, 127.6 of 221.0 GB/s; 0.586 is what queues in order leave of a switch (Karol, Hluchyj, Morgan 1987)";
         /// From the root complex to memory and into the reader's packet.
         host_memory_latency_ns: "ns", 0.0..=5000.0, default 150.0 in 50.0..=400.0, "assumed: a DRAM access";
     }

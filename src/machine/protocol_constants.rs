@@ -35,9 +35,11 @@ constants! {
         ll_exit_ns: "ns", 0.0..=5000.0, default 150.0 in 30.0..=500.0, "assumed";
         /// One LL trip of one warp: load, poll, add, store.
         ll_trip_ns: "ns", 5.0..=2000.0, default 136.0 in 80.0..=300.0, "assumed";
-        /// How a trip grows with the warps of the block: their number to this power.
-        ll_trip_exponent: "1", 0.0..=1.0, default 0.385 in 0.2..=0.6, "assumed";
-        /// What each further block of NCCL's on the same GPU adds to a trip: polls and stores queue in L2.
+        /// What each further warp of the block adds to an LL trip.
+        ll_warp_ns: "ns", 0.0..=500.0, default 17.0 in 8.0..=30.0, "assumed";
+        /// Share of a one-warp trip that grows with the memory operations of a thread.
+        trip_operation_share: "1", 0.0..=1.0, default 0.3 in 0.0..=0.7, "one H200, NCCL 2.31.2: as fitted there";
+        /// What each further block of NCCL's on the same GPU adds to a trip or a copy: polls and stores queue in L2.
         crowd_share: "1", 0.0..=0.05, default 0.0 in 0.0..=0.01, "assumed: few blocks a GPU";
         /// What an LL trip waits longer when the buffers of a GPU's ranks exceed its L2.
         l2_miss_ns: "ns", 0.0..=2000.0, default 0.0 in 0.0..=300.0, "assumed";
@@ -49,12 +51,14 @@ constants! {
         ll128_exit_ns: "ns", 0.0..=5000.0, default 200.0 in 30.0..=1000.0, "assumed";
         /// One LL128 trip of one warp (1,920 B), vote and reload included.
         ll128_trip_ns: "ns", 5.0..=5000.0, default 300.0 in 80.0..=1000.0, "assumed";
-        /// How an LL128 trip grows with the warps of the block.
-        ll128_trip_exponent: "1", 0.0..=1.0, default 0.3 in 0.0..=0.6, "assumed";
+        /// What each further warp of the block adds to an LL128 trip.
+        ll128_warp_ns: "ns", 0.0..=1000.0, default 25.0 in 10.0..=80.0, "assumed";
         /// Entering a slice of Simple: waiting threads, pointers, barrier.
         simple_entry_ns: "ns", 0.0..=10000.0, default 500.0 in 100.0..=2000.0, "assumed";
         /// Leaving a slice of Simple: barrier, counters.
         simple_exit_ns: "ns", 0.0..=10000.0, default 400.0 in 100.0..=2000.0, "assumed";
+        /// After a slice of Simple: until the stores of a whole block are seen by others, and the fence is done.
+        simple_fence_ns: "ns", 0.0..=10000.0, default 1200.0 in 900.0..=1400.0, "one H200: stores of 512 threads are seen 1.06 to 1.37 us after the last of them was issued (traces/h200-measured/micro.csv)";
         /// What each warp adds to a barrier of the block.
         barrier_warp_ns: "ns", 0.0..=500.0, default 10.0 in 0.0..=40.0, "assumed";
         /// Data that one thread of a Simple block moves per second with three memory operations (two loads, a store),

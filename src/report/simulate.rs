@@ -2,6 +2,7 @@
 
 use crate::case::Answer;
 use crate::case::loads::link_loads;
+use crate::case::roads::CROSSING;
 use crate::machine::Machine;
 use crate::render::bars::Rows;
 use crate::render::bars::row_chart;
@@ -126,7 +127,8 @@ fn links(answer: &Answer) -> Table {
     ]);
     let names = &answer.assembled.links;
     let capacity = &answer.assembled.program.network.capacity;
-    let mut order: Vec<usize> = (0..names.len()).filter(|&link| answer.outcome.carried[link] > 0).collect();
+    let shown = |link: &usize| answer.outcome.carried[*link] > 0 && !names[*link].ends_with(CROSSING);
+    let mut order: Vec<usize> = (0..names.len()).filter(shown).collect();
     order.sort_by_key(|&link| (std::cmp::Reverse(answer.outcome.carried[link]), link));
     for &link in order.iter().take(SHOWN) {
         let carried = answer.outcome.carried[link];

@@ -116,6 +116,8 @@ names! {
         OneShotPull = "one_shot_pull",
         /// Every rank stores into every other's memory.
         OneShotPush = "one_shot_push",
+        /// The same into buffers that do not alternate, behind a barrier.
+        OneShotPushBarrier = "one_shot_push_barrier",
         /// Reduce-scatter, then all-gather, in one kernel.
         TwoShot = "two_shot",
         /// Inside islands first, then across.

@@ -6,6 +6,7 @@ use crate::collective::Protocol;
 use crate::collective::Schedule;
 use crate::collective::Step;
 use crate::cost::protocol;
+use crate::cost::protocol::Slice;
 use crate::cost::protocol::Trip;
 use crate::simulate::StepCost;
 use crate::strategy::Kernel;
@@ -28,7 +29,13 @@ impl Pricer<'_> {
         let nccl = self.lowering.kernel == Kernel::Nccl;
         let others = if nccl { self.blocks_beside(block.rank) } else { 0 };
         let misses = nccl && self.exceeds_l2(schedule, block.rank) && (step.own || step.store);
-        let trip = Trip { threads, beside: self.threads_at_once(schedule, block), others, misses, operations: operations(step) + clears };
+        let trip = Trip {
+            threads,
+            beside_permille: self.at_once_permille(schedule, block),
+            others,
+            misses,
+            operations: operations(step) + clears,
+        };
         let ((work, last), entry, exit) = if protocol_used == Protocol::Ll128 {
             (trip.ll128(constants, step.bytes), constants.ll128_entry_ns.value, constants.ll128_exit_ns.value)
         } else {
@@ -38,8 +45,9 @@ impl Pricer<'_> {
             (costs, entry, exit)
         };
         // Who sends waits for a credit behind a barrier, who has received gives one behind another.
-        let entry = if step.send.len > 0 { entry } else { 0.0 };
-        let exit = if step.receive.len > 0 { exit } else { 0.0 };
+        let barrier = if nccl { constants.barrier_warp_ns.value * (threads / 32) as f64 } else { 0.0 };
+        let entry = if step.send.len > 0 { entry + barrier } else { 0.0 };
+        let exit = if step.receive.len > 0 { exit + barrier } else { 0.0 };
         let trips = as_lines(step.bytes, protocol_used).div_ceil(threads * 8).max(1);
         // Lines in host memory are read over PCIe, a round trip for each trip.
         let polled = schedule.receives(step).iter().any(|&c| self.staged(schedule, c as usize));
@@ -55,12 +63,16 @@ impl Pricer<'_> {
         self.threads.get(&(block.rank, block.channel)).copied().unwrap_or(0).saturating_sub(u64::from(block.threads))
     }
 
-    /// Of those, as many as work at the same time, as a mean over the block's
-    /// steps: a chunk comes back down a chain after as many hops up and down as
-    /// there are further ranks, on average; only chunks beyond those meet.
-    fn threads_at_once(&self, schedule: &Schedule, block: &Block) -> u64 {
+    /// For how much of its time a block's role works beside another of the
+    /// block, as a mean over its steps: a chunk comes back down a chain after as
+    /// many hops up and down as there are further ranks, on average; only chunks
+    /// beyond those meet.
+    fn at_once_permille(&self, schedule: &Schedule, block: &Block) -> u64 {
+        if self.threads_beside(block) == 0 {
+            return 0;
+        }
         let (steps, lag) = (block.steps.len() as u64, schedule.ranks as u64 - 1);
-        self.threads_beside(block) * steps.saturating_sub(lag) / steps.max(1)
+        1000 * steps.saturating_sub(lag) / steps.max(1)
     }
 
     /// Other blocks of the collective on the GPU of `rank`.
@@ -127,13 +139,20 @@ impl Pricer<'_> {
         let constants = self.constants(block.rank);
         let threads = u64::from(block.threads);
         // A role that works alone has the whole port, also the part of the one beside it.
-        let sharing = threads + self.threads_beside(block) - self.threads_at_once(schedule, block);
-        let (entry, copy, exit) = protocol::simple_slice(constants, threads, sharing, step.bytes, operations(step));
+        let beside = self.threads_beside(block);
+        let slice = Slice {
+            threads,
+            sharing: threads + beside - beside * self.at_once_permille(schedule, block) / 1000,
+            others: self.blocks_beside(block.rank),
+            bytes: step.bytes,
+            operations: operations(step),
+        };
+        let (entry, copy, exit) = protocol::simple_slice(constants, slice);
         // Of a slice that only sends or only receives, one side has nothing to
         // wait for, no counter to fetch and none to post.
         let sides = u64::from(step.receive.len > 0) + u64::from(step.send.len > 0);
         let entry = Time(entry.0 * sides / 2);
-        let fence = if step.bytes > 0 && step.send.len > 0 { Time::from_ns(constants.fence_ns.value) } else { Time::ZERO };
+        let fence = if step.bytes > 0 && step.send.len > 0 { Time::from_ns(constants.simple_fence_ns.value) } else { Time::ZERO };
         // The barrier that follows the wait comes after the arrival: it is work.
         let work = entry + copy;
         StepCost { entry: 0, first: work.0, work: work.0, tail: work.0, exit: exit.0, fence: fence.0 }
