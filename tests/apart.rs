@@ -26,17 +26,17 @@ fn compare(id: &str, tp: u32, tokens: u64, launch: LaunchMode) -> (usize, usize)
     let question = Question { machine: &machine, model: &model, workload, partition, launch };
     let plan = question.plan().expect("a plan");
     let context = Context::new(&machine, tp as usize);
-    let mut prices = Prices::new(Roads::new(&machine, context.searches.routes(&machine)));
+    let prices = Prices::new(Roads::new(&machine, context.searches.routes(&machine)));
     let (mut compared, mut together) = (0, 0);
     for strategy in strategy::all().filter(|strategy| strategy.refusal(&context).is_none()) {
         let policy = Policy::single(strategy);
         let Ok(whole) = answer(&question, &plan, &policy, &context, Options::default()) else { continue };
-        let parts = answer_at(&question, &plan, &policy, &context, &mut prices).expect("it runs");
+        let parts = answer_at(&question, &plan, &policy, &context, &prices).expect("it runs");
         assert_eq!(whole.outcome.ends, parts.outcome.ends, "{id} {} {tokens}", strategy.id);
         assert_eq!(whole.outcome.totals, parts.outcome.totals, "{id} {} {tokens}", strategy.id);
         assert_eq!(whole.outcome.carried, parts.outcome.carried, "{id} {} {tokens}", strategy.id);
         assert_eq!((whole.pass, whole.allreduce, whole.launch), (parts.pass, parts.allreduce, parts.launch));
-        let (assembled, probes) = assemble_at(&question, &plan, &policy, &context, &mut prices).expect("it runs");
+        let (assembled, probes) = assemble_at(&question, &plan, &policy, &context, &prices).expect("it runs");
         compared += 1;
         together += usize::from(apart::outcome(&assembled.program, &probes).is_some());
     }

@@ -107,7 +107,8 @@ fn misfits(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) 
         _ => Vec::new(),
     };
     let is = type_of(value);
-    if !types.is_empty() && !types.contains(&is) && !(is == "integer" && types.contains(&"number")) {
+    let fits = types.is_empty() || types.contains(&is) || (is == "integer" && types.contains(&"number"));
+    if !fits {
         return found.push(format!("{place} is {is}, expected {}", types.join(" or ")));
     }
     if schema["enum"].as_array().is_some_and(|names| !names.contains(value)) {

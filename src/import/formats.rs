@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn names_come_back_and_are_unique() {
         for kind in ForeignKind::all() {
-            assert_eq!(ForeignKind::from_name(kind.name()).expect(kind.name()), kind);
-            assert_eq!(kind.format().expect(kind.name()).kind, kind.name());
+            assert_eq!(ForeignKind::from_name(kind.name()).expect("its own name"), kind);
+            assert_eq!(kind.format().expect("a format").kind, kind.name());
             assert_eq!(ForeignKind::all().filter(|other| *other == kind).count(), 1, "{}", kind.name());
         }
         assert!(ForeignKind::from_name("x").is_err() && ForeignKind::of("x").format().is_err());
